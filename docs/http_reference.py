@@ -32,7 +32,7 @@ text that says why, and what to do. Then nothing was done:
 | 409 | the state of the scope does not allow it |
 | 413 | the body is larger than 64 KiB, or the request takes none |
 | 422 | it is understood, and can never be done as asked |
-| 503 | too many requests at once, or a store, a server or a destination did not answer |
+| 503 | for now: a scope that is starting, too many requests, or no answer of a store or server |
 
 A body is a JSON object of the keys below; unknown keys are refused. Without a body, the query of an
 action has the same keys. Each action, done or refused, is a line of the log (`action.done`,

@@ -77,7 +77,7 @@ def _through_daemon(
     path = f"/scopes/{quote(scope, safe='')}/replay?handler={quote(str(body.handler), safe='')}"
     while True:
         try:
-            replay = client.get(path)["replay"]
+            replay = client.awaited(path, progress.tell)["replay"]
         except NoDaemon as error:
             message = "the replay goes on when the daemon runs again, and GET"
             raise ActionRefused(503, f"{message} {path} shows how far it is: {error}") from error

@@ -31,6 +31,10 @@ _LOOK_SECONDS = 1.0
 _PLAN_SECONDS = 10.0
 """How long ``start`` waits until the daemon has found the collections."""
 
+_OVER = ("done", "cancelled")
+_UNKNOWN = ("starting", "backing_off", "waiting", "stopped")
+"""The states in which a scope, as after a reload, may not know its snapshot yet."""
+
 Snapshot = dict[str, Any]
 
 
@@ -88,6 +92,10 @@ class _Daemon:
 
     def snapshot(self) -> Snapshot | None:
         """The last snapshot of the scope, or of the handler, as in ``/status``."""
+        return self.look()[1]
+
+    def look(self) -> tuple[str, Snapshot | None]:
+        """The state of the scope, and the last snapshot as it is known in that state."""
         scopes = self.client.get("/status")["scopes"]
         if self.scope not in scopes:
             why = f"the daemon does not follow scope {self.scope!r}, or not yet"
@@ -95,12 +103,13 @@ class _Daemon:
         if scopes[self.scope]["state"] == "standby":
             owner = (scopes[self.scope]["lease"] or {}).get("owner")
             raise elsewhere(self.scope, owner, scopes[self.scope]["reason"] or "")
+        state: str = scopes[self.scope]["state"]
         of_scope: Snapshot | None = scopes[self.scope]["snapshot"]
         if self.handler is None:
-            return of_scope
+            return state, of_scope
         own: Snapshot | None = scopes[self.scope]["handlers"].get(self.handler, {}).get("snapshot")
         same = own is not None and of_scope is not None and own["id"] == of_scope["id"]
-        return of_scope if same else own
+        return state, of_scope if same else own
 
     def request(self, action: str, **more: Any) -> Snapshot:
         """Sends an action; returns the answer if the daemon accepts it."""
@@ -118,9 +127,10 @@ def _show(daemon: _Daemon) -> int:
 def _watch(daemon: _Daemon) -> int:
     display = snapshot_text.SnapshotDisplay(sys.stdout)
     while True:
-        snapshot = daemon.snapshot()
-        over = snapshot is None or snapshot["state"] in ("done", "cancelled")
-        display.show(snapshot, last=over)
+        state, snapshot = daemon.look()
+        over = snapshot["state"] in _OVER if snapshot is not None else state not in _UNKNOWN
+        if over or snapshot is not None:
+            display.show(snapshot, last=over)
         if over:
             return 1 if snapshot is not None and snapshot["state"] == "cancelled" else 0
         time.sleep(_LOOK_SECONDS)

@@ -118,24 +118,20 @@ def _ended(client: DaemonClient, path: str, handlers: list[str]) -> Mapping[str,
     with waiting_bar("comparing", _USUAL_SECONDS) as progress:
         while True:
             try:
-                verification: Mapping[str, Any] | None = client.get(shown)["verification"]
+                answer = client.awaited(shown, progress.tell)
             except NoDaemon as error:
                 message = "the verification goes on when the daemon runs again; --status shows it"
                 raise ActionRefused(503, f"{message}: {error}") from error
+            verification: Mapping[str, Any] = answer["verification"]
             states = [
-                one["state"]
-                for name, one in (verification or {})["handlers"].items()
-                if name in handlers
+                one["state"] for name, one in verification["handlers"].items() if name in handlers
             ]
-            if verification is not None and not {"running", "paused"} & {*states}:
-                ended: Mapping[str, Any] = client.get(path)["verification"]
+            if not {"running", "paused"} & {*states}:
+                ended: Mapping[str, Any] = client.awaited(path, progress.tell)["verification"]
                 return ended
-            if verification is not None:
-                progress.what = f"comparing, {verification['compared']:,} so far"
-                progress.what += f"; {verification['reason']}" if verification["reason"] else ""
-                progress.share = min(
-                    verification["compared"] / max(verification["estimate"], 1), 1.0
-                )
+            progress.what = f"comparing, {verification['compared']:,} so far"
+            progress.what += f"; {verification['reason']}" if verification["reason"] else ""
+            progress.share = min(verification["compared"] / max(verification["estimate"], 1), 1.0)
             time.sleep(_LOOK_SECONDS)
 
 
@@ -173,7 +169,7 @@ def _is_over(
     """Whether the handler has everything of the snapshot that repairs it."""
     handler, snapshot = repair["handler"], repair["snapshot"]
     query = f"?handler={quote(handler, safe='')}&keys=false"
-    seen = (client.get(path + query)["verification"] or {}).get("repair")
+    seen = (client.awaited(path + query, progress.tell)["verification"] or {}).get("repair")
     if seen is None or seen["snapshot"] != snapshot:
         seen = {"state": "replaced", "reason": "there is another verification or repair"}
     why = f": {seen['reason']}" if seen["reason"] else ""

@@ -23,6 +23,10 @@ class WaitingBar:
     _drawn: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def tell(self, what: str) -> None:
+        """Shows this from now on."""
+        self.what = what
+
     def print(self, line: str, out: TextIO | None = None) -> None:
         """Prints a line of the command above the bar."""
         with self._lock:

@@ -3,7 +3,8 @@
 import json
 import os
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -14,6 +15,8 @@ from tailrace.observe import health_check
 _SECONDS = 60.0
 """How long an answer may take. The daemon may itself wait for a server, which takes the driver 30 s
 by default to call absent."""
+_IN_A_WHILE = 503
+_LOOK_SECONDS = 0.3
 
 
 class NoDaemon(ActionRefused):
@@ -46,6 +49,18 @@ class DaemonClient:
         }
         asked = f"{path}?{urlencode(given, doseq=True)}" if given else path
         return self._ask("GET", asked, None, patience_seconds)
+
+    def awaited(self, path: str, told: Callable[[str], object]) -> Any:
+        """The same, for somebody who waits: while a scope is just starting, or a store is away, the
+        daemon is asked again. ``told`` gets its reason."""
+        while True:
+            try:
+                return self.get(path)
+            except ActionRefused as error:
+                if error.status != _IN_A_WHILE:
+                    raise
+                told(str(error))
+            time.sleep(_LOOK_SECONDS)
 
     def act(
         self, path: str, body: Mapping[str, Any] | None = None, patience_seconds: float = _SECONDS

@@ -67,6 +67,9 @@ class Control:
         """The scope, or its handler, whose process need not be the one that applies the change."""
         subject = Subject(self.watcher(scope), handler)
         if subject.watcher.status.state is WatcherState.STOPPED:
+            if self.supervisor.is_changing(scope):
+                message = f"scope {scope!r} is being changed by a reload, and goes on after that"
+                raise ActionRefused(503, f"{message}: try again in a while")
             raise ActionRefused(409, f"scope {scope!r} is stopped: it is not followed any more")
         return subject
 

@@ -19,8 +19,20 @@ def require_here(watcher: Watcher) -> None:
 def require_followed(watcher: Watcher) -> None:
     """Refuses what needs the epoch in which this process follows the scope."""
     if not watcher.claim.epoch:
-        message = f"scope {watcher.name!r} is starting: try again when it is followed"
-        raise ActionRefused(409, message)
+        raise starting(watcher, 409)
+
+
+def require_loaded(watcher: Watcher) -> None:
+    """Refuses what is told by what is stored of the scope, until that is read: nothing is known is
+    not the same as there is nothing."""
+    if not watcher.scope.desired.is_loaded:
+        raise starting(watcher, 503)
+
+
+def starting(watcher: Watcher, status: int) -> ActionRefused:
+    """The refusal of what a scope can do once it is followed."""
+    message = f"scope {watcher.name!r} is starting: try again when it is followed"
+    return ActionRefused(status, message)
 
 
 def replay_refusal(handler: Handler) -> str:

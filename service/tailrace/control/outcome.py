@@ -11,7 +11,8 @@ class ActionRefused(TailraceError):
     """Nothing was done. ``status`` is that of HTTP; the message is one sentence, with what to do.
 
     400: the request is malformed. 404: what it names does not exist. 409: the state does not allow
-    it. 422: it can never be done as asked. 503: a store or a server did not answer.
+    it. 422: it can never be done as asked. 503: a store or a server did not answer, or the scope
+    is just starting: the same request may work in a while.
     """
 
     def __init__(self, status: int, reason: str) -> None:

@@ -23,6 +23,8 @@ class CurrentDesiredState:
     scope: str
     state: DesiredState | None = None
     version: int = 0
+    is_loaded: bool = False
+    """Whether the store was read since the scope is followed here."""
     _held: set[str] = field(default_factory=set)
     _newer: anyio.Event = field(default_factory=anyio.Event)
 
@@ -110,6 +112,7 @@ class CurrentDesiredState:
         """Reads it from the store. Raises :class:`tailrace.errors.CheckpointError`."""
         if (found := await store.load(self.scope)) is not None:
             self.receive(found)
+        self.is_loaded = True
 
     async def until_newer(self, version: int, stop: Interrupt) -> None:
         """Returns when something else is wanted than at this version, or after the stop."""

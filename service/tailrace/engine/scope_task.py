@@ -12,8 +12,12 @@ Begin = Callable[[], Awaitable[Watcher | None]]
 
 @dataclass(eq=False, slots=True)
 class ScopeTask:
-    """The task of one scope: ``end`` drains its watcher, and ``begin`` makes the next one."""
+    """The task of one scope: ``end`` drains its watcher, and ``begin`` makes the next one.
+
+    ``changes``: from a change on, until the watcher that it makes is there.
+    """
 
     end: Callable[[float], None] = lambda deadline: None
     deadline: float = math.inf
     begin: Begin | None = None
+    changes: bool = False

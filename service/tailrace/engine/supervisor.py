@@ -91,6 +91,7 @@ class Supervisor:
                     return
                 watcher = await begin()
                 self._put(name, watcher)
+                task.changes = task.begin is not None
         finally:
             if self._scopes.get(name) is task:
                 del self._scopes[name]
@@ -131,11 +132,16 @@ class Supervisor:
         replaces the earlier one.
         """
         if (task := self._scopes.get(name)) is None:
-            self._run_task(name, ScopeTask(begin=begin))
+            self._run_task(name, ScopeTask(begin=begin, changes=True))
             return
-        task.begin = begin
+        task.begin, task.changes = begin, True
         task.deadline = min(task.deadline, anyio.current_time() + grace_seconds)
         task.end(task.deadline)
+
+    def is_changing(self, name: str) -> bool:
+        """Whether the scope gets another watcher by a change that is not done."""
+        task = self._scopes.get(name)
+        return task is not None and task.changes
 
     @property
     def unchangeable(self) -> str:
@@ -174,7 +180,7 @@ class Supervisor:
         if index is None:
             raise LookupError(name)
         watcher, task = self.watchers[index], self._scopes.get(name)
-        if task is not None and task.begin is not None:
+        if self.is_changing(name) or (task is not None and task.begin is not None):
             return f"scope {name!r} is being changed by a reload, and starts again with that"
         if watcher.status.state is not WatcherState.HALTED or watcher.goes_on:
             return watcher.restart(by, handler)

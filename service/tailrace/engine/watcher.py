@@ -198,6 +198,7 @@ class Watcher:
         self.fenced = False
         if lease is not None:
             self.scope.claim = self._new_claim(lease)
+            self._desired.is_loaded = False
         self._apart.clear()
         self._shared = self._shared_course()
         try:

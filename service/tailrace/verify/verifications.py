@@ -204,8 +204,12 @@ class Verifications:
         self._last[record.scope, record.handler] = record
 
     async def change(self, run: VerificationRun, state: VerificationState) -> None:
-        """Pauses or resumes one, or cancels it."""
-        if state is VerificationState.CANCELLED:
+        """Pauses or resumes one, or cancels it. Raises :class:`CheckpointError` if that cannot be
+        stored: then nothing changes, here and in the next process."""
+        over = state is VerificationState.CANCELLED
+        wanted = replace(run.record, state=state)
+        await self.store.save(run.record.over(state, "", datetime.now(UTC)) if over else wanted)
+        if over:
             await run.end(state)
             if task := self._tasks.get((run.record.scope, run.record.handler)):
                 task.scope.cancel()

@@ -7,6 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace.cli import main
+from tailrace.control.outcome import ActionRefused
 from tests.unit.cli.conftest import Configure
 from tests.unit.observe.serving import Service, serving
 
@@ -15,14 +16,18 @@ ASKS = ("scopes", "replay", "orders", "--from", "2026-11-30T12:00:00Z")
 
 
 class Replaying(Service):
-    """Its replay is running, and then has ended so."""
+    """Its replay is running, its scope is reloaded, and then the replay has ended so."""
 
     def __init__(self, *ends: Mapping[str, Any] | None) -> None:
         super().__init__()
-        self._ends = [RUNNING, *ends]
+        starting = ActionRefused(503, "scope 'orders' is starting: try again when it is followed")
+        self._ends = [RUNNING, starting, *ends]
 
     def last_replay(self) -> Mapping[str, Any] | None:
-        return self._ends.pop(0)
+        end = self._ends.pop(0)
+        if isinstance(end, ActionRefused):
+            raise end
+        return end
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,7 @@ async def test_each_replay_in_each_state_is_done_or_refused(
     one, control = controlled(audit, letters=letters)
     one.watcher.status.enter(state, "two follows it")
     one.watcher.claim.epoch = 3
+    await one.watcher.scope.desired.load(one.runtime.desired_states)
     span = ReplayBody(**{"from": moment(time(7)), "handler": "audit"})
     calls = {
         "span": lambda: ask(control, REPLAY, "orders", span, BY),

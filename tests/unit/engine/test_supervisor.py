@@ -3,9 +3,11 @@
 import json
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
-from tailrace.engine import WatcherState
+from tailrace.engine import Watcher, WatcherState
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.status.status import Status
 from tailrace.model import Scope
@@ -192,6 +194,29 @@ async def test_while_all_scopes_are_halted_it_stays_and_one_can_be_restarted_or_
         assert supervisor.restart("orders") == ""
         await until(lambda: handled.handled == [1])
     assert supervisor.halted == []
+
+
+async def test_a_halted_scope_that_is_being_changed_starts_with_that_alone() -> None:
+    """A restart would put the former watcher back, whose handlers the change closes."""
+    former, _ = watching("orders", change(1))
+    former.driver.unsent = {1}
+    later, handled = watching("orders", change(1))
+    supervisor, may_begin = supervisor_of(former), anyio.Event()
+
+    async def begin() -> Watcher:
+        await may_begin.wait()
+        return later.watcher
+
+    async with running(supervisor):
+        await former.until_state(WatcherState.HALTED)
+        supervisor.change("orders", begin, 10)
+        for _ in range(3):
+            assert "is being changed by a reload" in supervisor.restart("orders")
+            await anyio.lowlevel.checkpoint()
+        may_begin.set()
+        await until(lambda: handled.handled == [1])
+        assert supervisor.watchers == [later.watcher]
+        assert "only a halted one is restarted" in supervisor.restart("orders")
 
 
 async def test_when_all_halted_exit_ends_it_with_its_last_scope() -> None:

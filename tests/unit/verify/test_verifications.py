@@ -4,12 +4,19 @@ from dataclasses import replace
 from types import SimpleNamespace as Named
 from typing import Any
 
+import pytest
+
 from tailrace.engine import WatcherState
+from tailrace.errors import CheckpointError
 from tailrace.model.verification import Counts, VerificationRequest, VerificationState
 from tailrace.stores.memory import MemoryDeadLetters, MemoryVerifications
+from tailrace.verify.findings import Findings
+from tailrace.verify.followed import FollowedHandler
+from tailrace.verify.run import VerificationRun
 from tailrace.verify.verifications import Verifications
 from tests.contract.test_verification_store import FIRST
-from tests.unit.verify.scripted import ORDERS
+from tests.unit.verify.scripted import ORDERS, World
+from tests.unit.verify.test_run import FailingVerifications
 
 WHOLE = replace(FIRST, request=VerificationRequest(), state=VerificationState.DONE)
 
@@ -38,3 +45,20 @@ async def test_results_of_a_scope_are_those_of_the_process_that_follows_it() -> 
         watcher.status.state = state
         watcher.claim.epoch += 1
         assert await shown() == (lost, lost if state is WatcherState.STREAMING else None)
+
+
+@pytest.mark.parametrize("state", [VerificationState.PAUSED, VerificationState.CANCELLED])
+async def test_a_change_that_the_store_does_not_take_is_none(state: VerificationState) -> None:
+    """Else the next process would go on with what an operator has been told to be cancelled."""
+    store = FailingVerifications()
+    followed = FollowedHandler(FIRST.scope, FIRST.handler, lambda _: None)
+    verifications = Verifications(list, Named, store, MemoryDeadLetters())
+    source: Any = World()
+    run = VerificationRun(Findings(FIRST, MemoryDeadLetters()), followed, source, store)
+    for _ in range(store.failures):
+        with pytest.raises(CheckpointError):
+            await verifications.change(run, state)
+        assert run.record.state is VerificationState.RUNNING
+    await verifications.change(run, state)
+    assert run.record.state is state
+    assert [each.state for each in await store.load(FIRST.scope)] == [state]

@@ -18,7 +18,7 @@ from tailrace.control.outcome import ActionRefused, Done
 if TYPE_CHECKING:
     from tailrace.control.control import Control
     from tailrace.control.subject import Subject
-    from tailrace.engine import Routed
+    from tailrace.engine import Routed, Watcher
     from tailrace.model.verification import Verification
 
 _LOOK_SECONDS = 0.05
@@ -138,7 +138,7 @@ async def _begin(
     control: Control, subject: Subject, plans: Sequence[tuple[Verification, RepairPlan]], by: str
 ) -> Mapping[str, str]:
     """By handler, the id of the snapshot that repairs it."""
-    from tailrace.control.actions.snapshot import rows_of, start_of
+    from tailrace.control.actions.snapshot import rows_begun, start_of
     from tailrace.control.desired_state import request_snapshot
     from tailrace.control.subject import Subject
     from tailrace.errors import CheckpointError, describe
@@ -154,7 +154,7 @@ async def _begin(
             if of.is_paused(plan.handler):
                 raise ActionRefused(409, f"{of} is paused: resume it first")
             await _wait_for_last(of, control.patience_seconds)
-            wanted = start_of(of, rows_of(of, "start"), plan.collections, plan.filter)
+            wanted = start_of(of, rows_begun(of, "start"), plan.collections, plan.filter)
             if isinstance(wanted, str):
                 raise ActionRefused(409, wanted)
             wanted = replace(wanted, verification=record.id)
@@ -190,19 +190,29 @@ def repair_state(subject: Subject, record: Verification) -> Mapping[str, str] | 
 
     if not record.repair or subject.handler is None:
         return None
-    status, id = subject.status, record.repair
+    status, id, watcher = subject.status, record.repair, subject.watcher
     seen = status.snapshot_of(subject.handler)
-    followed = FollowedHandler(record.scope, subject.handler, lambda _: subject.watcher)
+    # Until a run has begun, only the checkpoint says how far it is.
+    has = seen.progress if seen is not None else watcher.claim.snapshot_of(subject.handler)
+    followed = FollowedHandler(record.scope, subject.handler, lambda _: watcher)
     told = {"snapshot": id, "state": "waiting", "reason": ""}
-    is_ours = seen is not None and seen.progress.id == id
-    if seen is not None and is_ours and seen.progress.over:
-        return {**told, "state": seen.progress.state.value, "reason": seen.progress.note}
-    if not is_ours and not followed.awaits(id):
+    is_ours = has is not None and has.id == id
+    if has is not None and is_ours and has.over:
+        return {**told, "state": has.state.value, "reason": has.note}
+    if not (is_ours or followed.awaits(id) or _is_starting(watcher)):
         reason = "it has not begun, or another one has taken its place: verify again"
         return {**told, "state": "replaced", "reason": reason}
     if subject.is_halted:
         return {**told, "state": "halted", "reason": status.explanation}
-    if seen is None or not is_ours:
+    if has is None or not is_ours:
         return {**told, "reason": status.explanation}
-    state = "paused" if seen.progress.paused else "reading"
-    return {**told, "state": state, "reason": seen.trouble or status.explanation}
+    trouble = seen.trouble if seen is not None else ""
+    state = "paused" if has.paused else "reading"
+    return {**told, "state": state, "reason": trouble or status.explanation}
+
+
+def _is_starting(watcher: Watcher) -> bool:
+    """Whether this process follows the scope, and does not know yet what is wanted of it."""
+    from tailrace.engine import WatcherState
+
+    return not watcher.scope.desired.is_loaded and watcher.status.state is not WatcherState.STANDBY

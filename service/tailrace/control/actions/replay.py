@@ -43,7 +43,7 @@ class LastReplayQuery(HandlerQuery):
 async def _replay(control: Control, scope: str, body: ReplayBody, by: str) -> Done:
     """Begins a replay beside the scope, or cancels it."""
     from tailrace.control import replays
-    from tailrace.control.follower import require_followed, require_here
+    from tailrace.control.follower import require_followed, require_here, require_loaded
     from tailrace.control.server_positions import moment
 
     subject = control.subject(scope)
@@ -61,10 +61,11 @@ async def _replay(control: Control, scope: str, body: ReplayBody, by: str) -> Do
         details = replays.planned_document(handler, span, by)
         return Done(f"{effect}. Dry run: nothing was handed over", details=details)
     async with control.locks["replay"]:  # of two requests at once, one is refused
+        require_followed(watcher)
+        require_loaded(watcher)
         if watcher.replays.is_wanted(handler):
             message = f"scope {scope!r}: a replay is running: wait for its end, or cancel it"
             raise ActionRefused(409, message)
-        require_followed(watcher)
         await _store(control, watcher, handler, span, by)
     message = f"{effect}; GET /scopes/{scope}/replay shows how far it is"
     details = replays.replay_document(watcher, handler) or {}
@@ -72,6 +73,9 @@ async def _replay(control: Control, scope: str, body: ReplayBody, by: str) -> Do
 
 
 async def _cancel(control: Control, watcher: Watcher, handler: str | None, by: str) -> Done:
+    from tailrace.control.follower import require_loaded
+
+    require_loaded(watcher)
     names = [each.name for each in watcher.plan.routed if handler in (None, each.name)]
     running = [name for name in names if watcher.replays.is_wanted(name)]
     if not running:
@@ -93,12 +97,13 @@ async def _store(control: Control, watcher: Watcher, handler: str, replay: objec
 async def _last_replay(
     control: Control, scope: str, query: HandlerQuery, by: str
 ) -> Mapping[str, Any]:
-    from tailrace.control.follower import require_here
+    from tailrace.control.follower import require_here, require_loaded
     from tailrace.control.replays import replay_document
 
     subject = control.subject(scope, query.handler)
     watcher, last = subject.watcher, {}
     require_here(watcher)
+    require_loaded(watcher)
     for name in subject.handlers:
         if (replay := watcher.replays.last(name)) is not None:
             last[replay.generation] = replay_document(watcher, name)

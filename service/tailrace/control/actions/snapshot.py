@@ -50,7 +50,7 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
     before = f"snapshot {seen.progress.id} {seen.progress.state.value}" if seen else "none"
     async with control.locks["snapshot"]:  # a request is made of what is under way, and stored
         try:
-            wanted = calls[action](rows_of(subject, action))
+            wanted = calls[action](rows_begun(subject, action))
         except ValueError as error:
             raise ActionRefused(400, str(error)) from error
         if isinstance(wanted, str):
@@ -102,6 +102,20 @@ def require_handled(subject: Subject) -> None:
         return
     if not handled.progress.over:
         raise ActionRefused(409, f"snapshot {read.progress.id} is not over: {handled.trouble}")
+
+
+def rows_begun(subject: Subject, action: str) -> RowSource:
+    """The same, once it knows what is under way: a run begins with that. Until then nothing would
+    be paused or cancelled, and a start would replace what goes on."""
+    from tailrace.control.follower import require_loaded, starting
+
+    rows, watcher = rows_of(subject, action), subject.watcher
+    if rows.observed() is None:
+        require_loaded(watcher)
+        known = [watcher.claim.snapshot_of(name) for name in subject.handlers]
+        if any(each is not None and not each.over for each in known):
+            raise starting(watcher, 503)
+    return rows
 
 
 def rows_of(subject: Subject, action: str) -> RowSource:

@@ -77,6 +77,7 @@ async def _verify(control: Control, scope: str, body: VerifyBody, by: str) -> Do
 
 
 async def _change(control: Control, subject: Subject, action: str) -> Done:
+    from tailrace.errors import CheckpointError, describe
     from tailrace.model.verification import VerificationState
 
     states = {
@@ -95,7 +96,10 @@ async def _change(control: Control, subject: Subject, action: str) -> Done:
         what = f"that is {before.value}" if before is not None else "to cancel"
         raise ActionRefused(409, f"{subject} has no verification {what}")
     for run in runs:
-        await control.verifications.change(run, after)
+        try:
+            await control.verifications.change(run, after)
+        except CheckpointError as error:
+            raise ActionRefused(503, f"{describe(error)}: try again when it answers") from error
     names = [run.record.handler for run in runs]
     message = f"{subject}: its verification is {after.value}"
     return Done(

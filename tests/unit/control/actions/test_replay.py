@@ -231,7 +231,13 @@ async def test_a_replay_goes_on_after_a_restart_where_it_was() -> None:
     )
     before = len(audit.handled)
     async with running(next_control.supervisor):
-        await until(lambda: again.watcher.claim.epoch > 0)
+        while not again.watcher.scope.desired.is_loaded:
+            with pytest.raises(ActionRefused, match="is starting: try again") as refusal:
+                await replay(next_control)
+            assert refusal.value.status == 503
+            with pytest.raises(ActionRefused, match="is starting: try again"):
+                await ask(next_control, REPLAY, "orders", ReplayBody(cancel=True), BY)
+            await anyio.lowlevel.checkpoint()
         found = await ended(next_control)
     assert (found["state"], found["handled"], found["handler"]) == ("done", 7, "audit")
     assert audit.handled[before:] == [*range(audit.handled[before - 1] + 1, 10)]
@@ -469,6 +475,7 @@ async def test_a_span_that_cannot_be_is_refused(
     body: ReplayBody, status: int, message: str
 ) -> None:
     one, control = followed(Destination())
+    await one.watcher.scope.desired.load(one.runtime.desired_states)
     one.driver.faults[3] = [refused(286)]
     with pytest.raises(ActionRefused, match=message) as error:
         await ask(control, REPLAY, "orders", body, BY)

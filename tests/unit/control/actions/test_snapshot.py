@@ -18,10 +18,12 @@ from tailrace.model.snapshot import SnapshotMode, SnapshotState
 from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import Snapshots
+from tailrace.stores.memory import MemoryDesiredStates
 from tests.contract.test_verification_store import FIRST
 from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import changes, checkpoint
 from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import Destination, Watching
 
 BY = "ann on laptop at 127.0.0.1"
@@ -62,6 +64,35 @@ async def test_a_snapshot_may_be_requested_as_soon_as_the_cancel_of_another_is_a
     assert observed.progress.id != "5f3a"
 
 
+@pytest.mark.parametrize("action", [START, CANCEL], ids=["start", "cancel"])
+async def test_nothing_is_requested_of_a_snapshot_before_it_is_known_what_is_under_way(
+    action: SnapshotBody,
+) -> None:
+    """As after a reload: a start would take the place of the one that the checkpoint has."""
+    rows, states = (
+        Snapshots(Scope("orders", "shop"), Gone(), SnapshotOptions()),
+        MemoryDesiredStates(),
+    )
+    progress = SnapshotProgress("5f3a", SnapshotMode.INITIAL, SnapshotState.READING)
+    store = ScriptedStore(checkpoint(1, snapshot=progress))
+    audit = Destination().routed()
+    one = Watching(ScriptedDriver(*changes(1, 10)), audit, rows=rows, store=store, states=states)
+    control, watcher = control_of(one), one.watcher
+    for load in (None, watcher.claim.load(store), watcher.scope.desired.load(states)):
+        if load is not None:
+            await load
+        with pytest.raises(ActionRefused, match="is starting: try again") as error:
+            await ask(control, SNAPSHOT, "orders", action, BY)
+        assert error.value.status == 503
+    assert await states.load("orders") is None
+    rows.begin(progress, fresh=False, gap=False, rows={})
+    if action is CANCEL:
+        await ask(control, SNAPSHOT, "orders", action, BY)
+    else:
+        with pytest.raises(ActionRefused, match="snapshot 5f3a is not over: cancel it first"):
+            await ask(control, SNAPSHOT, "orders", action, BY)
+
+
 async def test_a_snapshot_that_handlers_have_not_handled_is_not_over() -> None:
     _, control = controlled(SnapshotState.DONE)
     message = "snapshot 5f3a is not over: all documents are read; handlers have still to handle"
@@ -95,6 +126,7 @@ async def test_a_repair_tells_how_far_its_snapshot_is(
     id: str, state: SnapshotState, told: str
 ) -> None:
     rows, control = controlled(SnapshotState.READING)
+    await control.watcher("orders").scope.desired.load(MemoryDesiredStates())
     assert rows.progress is not None
     rows.progress = replace(rows.progress, id=id, state=state)
     subject = control.subject("orders")

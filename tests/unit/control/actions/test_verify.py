@@ -9,13 +9,15 @@ import bson
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.control.actions.repair import RepairPlan, repair_plan
+from tailrace.control.actions.repair import RepairPlan, repair_plan, repair_state
 from tailrace.control.actions.verify import comparable_of
 from tailrace.control.outcome import ActionRefused
+from tailrace.control.subject import Subject
 from tailrace.engine import Routed
 from tailrace.event import ChangeEvent
 from tailrace.event.document_key import key_text
-from tailrace.model.snapshot import DocumentId
+from tailrace.model import SnapshotProgress
+from tailrace.model.snapshot import DocumentId, SnapshotMode, SnapshotState
 from tailrace.model.verification import (
     ComparedCollection,
     Counts,
@@ -24,7 +26,14 @@ from tailrace.model.verification import (
     Verification,
     VerificationRequest,
 )
+from tailrace.stores.memory import MemoryDesiredStates
 from tests.handlers import handler
+from tests.unit.engine.changes import checkpoint
+from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.stores import ScriptedStore
+from tests.unit.engine.watching import Watching
+
+NONE = MemoryDesiredStates()
 
 
 def record(*differences: Difference, more: int = 0) -> Verification:
@@ -67,6 +76,29 @@ def test_a_collection_with_differences_that_are_not_listed_is_read_as_a_whole() 
 
 def test_nothing_is_repaired_where_nothing_differs() -> None:
     assert repair_plan(record()) is None
+
+
+async def test_a_repair_is_not_replaced_while_its_scope_is_starting() -> None:
+    """As after a reload: nothing is known of its snapshot before the run has begun."""
+    snapshot = SnapshotProgress("5f3a", SnapshotMode.REQUESTED, SnapshotState.READING)
+    before = replace(checkpoint(3).position, snapshot=snapshot)
+    one = Watching(
+        ScriptedDriver(),
+        Routed(handler("copy", nothing), None),
+        store=ScriptedStore(checkpoint(3, position=before)),
+    )
+    repaired, states = replace(record(), repair="5f3a"), []
+    subject = Subject(one.watcher, "copy")
+    for load in (None, one.watcher.claim.load(one.store), one.watcher.scope.desired.load(NONE)):
+        if load is not None:
+            await load
+        states.append((repair_state(subject, repaired) or {})["state"])
+    assert states == ["waiting", "reading", "reading"]
+    assert repair_state(subject, replace(repaired, repair="5f3b")) == {
+        "snapshot": "5f3b",
+        "state": "replaced",
+        "reason": "it has not begun, or another one has taken its place: verify again",
+    }
 
 
 def test_routes_that_take_no_rows_are_named() -> None:
