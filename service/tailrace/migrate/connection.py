@@ -6,7 +6,9 @@ from urllib.parse import quote_plus
 
 from tailrace.migrate.conversion import Conversion
 
-_URI = re.compile(r"(mongodb(?:\+srv)?://)(?:([^@/]*)@)?([^/?]*)(/[^?]*)?(?:\?(.*))?\Z", re.DOTALL)
+_URI = re.compile(r"(mongodb(?:\+srv)?://)(?:([^/?]*)@)?([^/?@]*)(/[^?]*)?(?:\?(.*))?\Z", re.DOTALL)
+"""The login ends at the last ``@``, also if an earlier one is not percent-encoded: a part of a
+password is no host."""
 
 
 def connect(

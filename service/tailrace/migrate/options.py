@@ -49,8 +49,10 @@ class PeerOptions:
         return int(text) if text and int(text) > 0 else None
 
     def take_list(self, name: str) -> list[str]:
-        """Uses an option that is a list with commas."""
-        return [part.strip() for part in self.take(name).split(",") if part.strip()]
+        """Uses an option that is a list with commas. One behind a backslash, as in the regular
+        expression ``a{1\\,2}``, separates nothing (Debezium's Strings.RegExSplitter)."""
+        parts = re.split(r"(?<!\\),", self.take(name))
+        return [part.strip().replace("\\,", ",") for part in parts if part.strip()]
 
     def take_under(self, prefix: str) -> "PeerOptions":
         """Uses all options whose names begin so, which are named by the rest."""

@@ -111,6 +111,7 @@ def test_what_a_stream_is_opened_with(
         ({"collection.include.list": "a\\.b|c\\.d"}, ["a.b", "c.d"], "b d"),
         ({"collection.include.list": "shop\\.(orders|users)"}, None, "$regexMatch"),
         ({"collection.include.list": "shop\\.o{2}"}, None, "$regexMatch"),
+        ({"collection.include.list": "shop\\.o{1\\,2},a\\.b"}, None, "o{1,2}|a"),
         ({"collection.exclude.list": "shop\\.logs"}, None, "$not"),
         ({"database.include.list": "shop"}, ["shop.*"], "$regexMatch"),
         ({"database.exclude.list": "test"}, None, "$not"),
