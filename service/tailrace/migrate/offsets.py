@@ -20,6 +20,7 @@ from bson.errors import BSONError
 
 from tailrace.migrate.options import refuse
 from tailrace.migrate.peer_file import json_of, read_bytes
+from tailrace.model.token import NOT_A_DOCUMENT
 
 # Java Object Serialization Specification, 6.4: the stream's head, and the classes of a HashMap of
 # byte arrays, whose fields (load factor, threshold, capacity) mean nothing here.
@@ -100,7 +101,7 @@ def _document(file: str, text: str) -> Mapping[str, Any]:
     """A token in Extended JSON."""
     try:
         document = json_util.loads(text)
-    except (ValueError, TypeError, RecursionError, BSONError):
+    except (ValueError, *NOT_A_DOCUMENT):
         refuse(file, f"is no resume token in Extended JSON: {text.strip()[:60]!r}")
     return _checked(file, document)
 
@@ -187,7 +188,7 @@ def _of_java(file: str, content: bytes) -> Iterator[Pair]:
             if not content.startswith(start, at):
                 refuse(file, other)
             at += len(start)
-            (size,) = struct.unpack_from(">i", content, at)
+            (size,) = struct.unpack_from(">I", content, at)  # a negative one is as damaged
             arrays.append(content[at + 4 : at + 4 + size])
             at += 4 + size
         if content[at:] != _END:

@@ -17,6 +17,11 @@ BASE64 = base64.b64encode(bson.encode({"_data": DATA})).decode()
 OFFSET = {"sec": 1795782320, "ord": 2, "resume_token": BASE64}
 SHOP = {"server_id": "dbserver1"}
 REAL = (FILES / "debezium.offsets").read_bytes()
+_FIRST = REAL.index(b"xp", REAL.index(b"[B")) + 2
+_MANY = REAL.index(b"w\x08") + 6
+_NEGATIVE = b"\xff\xff\xff\xe9" + REAL[_FIRST + 4 :]
+BACKWARDS = REAL[:_MANY] + b"\x7f\xff\xff\xff" + REAL[_MANY + 4 : _FIRST] + _NEGATIVE
+"""A map of two thousand million, whose first array ends where it begins."""
 
 
 def of_topic(*pairs: tuple[object, object]) -> str:
@@ -63,6 +68,7 @@ def test_messages_of_the_topic_and_of_the_rest_api(tmp_path: Path, content: str)
         ("debezium", REAL.replace(b"HashMap", b"HashSet"), "no map of bytes"),
         ("debezium", REAL.replace(b"[B", b"[I"), "no map of bytes"),
         ("debezium", REAL + b"x", "cut off or damaged"),
+        ("debezium", BACKWARDS, "no map of bytes"),
         ("debezium", b"SQLite format 3\0", "is no file of offsets"),
         ("debezium", "", "has no offset of the connector 'shop' (server_id dbserver1)"),
         ("debezium", of_topic((["other", SHOP], OFFSET)), '["other"'),
@@ -89,6 +95,11 @@ def test_messages_of_the_topic_and_of_the_rest_api(tmp_path: Path, content: str)
             "copy has not ended",
         ),
         ("mongo-kafka", of_topic((["shop", {}], {"_id": "{}"})), "no text _data"),
+        (
+            "mongo-kafka",
+            of_topic((["shop", {}], {"_id": '{"_data": {"$numberDecimal": "x"}}'})),
+            "no resume token in Extended JSON",
+        ),
         ("mongo-kafka", of_topic((["shop", {}], {"_id": "{"})), "no resume token in Extended JSON"),
     ],
 )
