@@ -6,6 +6,7 @@ The SDK logs every attempt. Its lines go no further; the last one is the reason 
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import structlog
 from opentelemetry.sdk.trace import ReadableSpan
@@ -16,18 +17,27 @@ from tailrace.masking import masked_line
 _LONGEST_REASON = 500
 
 
-class LastMessage(logging.Handler):
-    """Keeps the last message of a logger, and passes none on."""
+@dataclass(slots=True)
+class Reason:
+    """Why the last request of a signal failed, and what was rejected of one that did not."""
+
+    text: str = ""
+    rejected: str = ""
+
+
+class LastMessages(logging.Handler):
+    """Keeps the last message of the SDK about each signal, and passes none on."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.text = ""
+        self.traces, self.metrics = Reason(), Reason()
 
     def emit(self, record: logging.LogRecord) -> None:
+        reason = self.metrics if "metric" in record.name else self.traces
         text = masked_line(record.getMessage(), _LONGEST_REASON)
-        # The final line says only that time is up; the one before it has the reason.
-        if not (self.text and "max retries" in text):
-            self.text = text
+        # These only say that time is up; what came before has the reason.
+        if not (reason.text and "shutdown" in text.lower()):
+            reason.text = text
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -44,7 +54,7 @@ class LastMessage(logging.Handler):
 class CollectorState:
     """Whether the collector at ``url`` takes what is sent. ``signal``: traces or metrics."""
 
-    def __init__(self, signal: str, url: str, reason: LastMessage) -> None:
+    def __init__(self, signal: str, url: str, reason: Reason) -> None:
         self._about = {"signal": signal, "collector": url}
         self._reason = reason
         self._is_away = False
@@ -52,10 +62,13 @@ class CollectorState:
     def note(self, *, sent: bool) -> None:
         """Logs a change of it. Called from any thread."""
         log = structlog.get_logger().bind(**self._about)
+        rejected, self._reason.rejected = self._reason.rejected, ""
+        sent = sent and not rejected
         if not sent and not self._is_away:
             log.warning(
                 "telemetry.not_sent",
-                error=self._reason.text or "the collector did not take it",
+                error=masked_line(rejected or self._reason.text, _LONGEST_REASON)
+                or "the collector did not take it",
                 consequence="dropped until the collector answers; changes are delivered as before",
             )
         elif sent and self._is_away:

@@ -1,8 +1,8 @@
 """The SDK as the settings say: a resource, a sampler, and exporters by OTLP over HTTP."""
 
 import os
-from collections.abc import AsyncIterator, Callable, MutableMapping
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,9 @@ from tailrace.model import Scope
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.stream import Driver
 from tailrace.telemetry.calls import traced
-from tailrace.telemetry.exporting import CollectorState, LastMessage, ReportedExporter
+from tailrace.telemetry.exporting import CollectorState, LastMessages, Reason, ReportedExporter
 from tailrace.telemetry.metrics import MetricsSender
+from tailrace.telemetry.session import CollectorSession
 from tailrace.telemetry.source import TracedDriver, TracedServer
 from tailrace.telemetry.spans import SpanSeries
 from tailrace.telemetry.store import TracedStore
@@ -81,27 +82,38 @@ async def opened(
     settings: TelemetrySettings, registry: CollectorRegistry
 ) -> AsyncIterator[Tracing | None]:
     """See :func:`tailrace.telemetry.opening.telemetry`."""
-    reason = LastMessage()
-    with reason.installed():
+    last = LastMessages()
+    with last.installed():
         async with AsyncExitStack() as stack:
             if settings.metrics:
-                await stack.enter_async_context(_metrics(settings, registry, reason))
-            spans = _spans(settings, reason) if settings.traces else nullcontext()
+                await stack.enter_async_context(_metrics(settings, registry, last.metrics))
+            spans = _spans(settings, last.traces) if settings.traces else nullcontext()
             yield await stack.enter_async_context(spans)
 
 
+@contextmanager
+def _reading_variables() -> Iterator[None]:
+    """Raises :class:`ConfigurationError` for a variable that the SDK refuses."""
+    try:
+        yield
+    except ValueError as error:
+        message = f"a variable of OpenTelemetry has a value that cannot be used: {error}"
+        raise ConfigurationError(Problem("telemetry", message)) from error
+
+
 @asynccontextmanager
-async def _spans(settings: TelemetrySettings, reason: LastMessage) -> AsyncIterator[Spans]:
-    url = _endpoint(settings, "traces")
-    exporter = OTLPSpanExporter(endpoint=url, headers=_headers(settings))
-    reported = ReportedExporter(exporter, CollectorState("traces", url, reason))
-    ratio = settings.sample_ratio
-    provider = TracerProvider(
-        sampler=None if ratio is None else ParentBasedTraceIdRatio(ratio),
-        resource=resource_of(settings),
-        shutdown_on_exit=False,
-    )
-    provider.add_span_processor(BatchSpanProcessor(reported))
+async def _spans(settings: TelemetrySettings, reason: Reason) -> AsyncIterator[Spans]:
+    url, ratio = _endpoint(settings, "traces"), settings.sample_ratio
+    headers = _headers(settings)
+    with _reading_variables():
+        exporter = OTLPSpanExporter(endpoint=url, headers=headers, session=CollectorSession(reason))
+        reported = ReportedExporter(exporter, CollectorState("traces", url, reason))
+        provider = TracerProvider(
+            sampler=None if ratio is None else ParentBasedTraceIdRatio(ratio),
+            resource=resource_of(settings),
+            shutdown_on_exit=False,
+        )
+        provider.add_span_processor(BatchSpanProcessor(reported))
     trace.set_tracer_provider(provider)  # spans of handlers and of their libraries join ours
     try:
         yield Spans(provider.get_tracer("tailrace", __version__))
@@ -113,12 +125,16 @@ async def _spans(settings: TelemetrySettings, reason: LastMessage) -> AsyncItera
 
 @asynccontextmanager
 async def _metrics(
-    settings: TelemetrySettings, registry: CollectorRegistry, reason: LastMessage
+    settings: TelemetrySettings, registry: CollectorRegistry, reason: Reason
 ) -> AsyncIterator[None]:
-    url = _endpoint(settings, "metrics")
-    exporter = OTLPMetricExporter(
-        endpoint=url, headers=_headers(settings), max_export_batch_size=_MOST_POINTS
-    )
+    url, headers = _endpoint(settings, "metrics"), _headers(settings)
+    with _reading_variables():
+        exporter = OTLPMetricExporter(
+            endpoint=url,
+            headers=headers,
+            session=CollectorSession(reason),
+            max_export_batch_size=_MOST_POINTS,
+        )
     sender = MetricsSender(
         registry,
         exporter,
