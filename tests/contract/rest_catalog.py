@@ -42,7 +42,8 @@ def rest_catalog(warehouse: Path) -> Iterator[str]:
     finally:
         java.close()
         process.kill()
-        process.communicate()
+        process.stdin.close()
+        process.wait()  # py4j closes the output in a thread of its own, under a ``communicate``
 
 
 def _served(jvm: Any, warehouse: Path) -> int:
