@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.daemon import Daemon, Make, gated, until
+from tests.local_clock import wrong_by
 from tests.mongod import ReplicaSet
-from tests.packages import unpacked
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
@@ -38,14 +38,7 @@ def until_idle(run: Daemon, server: ScriptedSet, seconds: int) -> None:
 def local_clock(request: pytest.FixtureRequest) -> dict[str, str]:
     """The environment of a process whose clock is wrong by ``offset``."""
     offset: str = request.param
-    if not offset:
-        return {}
-    (library,) = unpacked("libfaketime").rglob("libfaketimeMT.so.1")
-    return {
-        "LD_PRELOAD": str(library),
-        "FAKETIME": offset,
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",  # as with a wrong clock, timers keep running
-    }
+    return wrong_by(offset) if offset else {}
 
 
 def test_the_lag_is_exact_at_every_stage_under_any_local_clock(

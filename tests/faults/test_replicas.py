@@ -6,8 +6,8 @@ import pytest
 
 from tailrace.observe.health_check import request
 from tests.daemon import Daemon, until
+from tests.local_clock import wrong_by
 from tests.machine import free_port
-from tests.packages import unpacked
 from tests.replicas import LEASE_SECONDS, Replicas
 
 
@@ -112,14 +112,8 @@ def test_a_paused_owner_becomes_a_standby(replicas: Replicas, pause: str) -> Non
     indirect=["replicas"],
 )
 def test_local_clocks_do_not_matter(replicas: Replicas, offset: str) -> None:
-    (library,) = unpacked("libfaketime").rglob("libfaketimeMT.so.1")
-    # libfaketime breaks the absolute sleeps of Motor's threads.
     wrong = replicas.daemon("wrong", driver="pymongo")
-    wrong.environ |= {
-        "LD_PRELOAD": str(library),
-        "FAKETIME": offset,
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
+    wrong.environ |= wrong_by(offset)
     wrong.start()
     replicas.start("right")
     with replicas.orders.load() as load:
