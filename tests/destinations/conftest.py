@@ -80,7 +80,9 @@ def logged(orders: Orders, log: Destination) -> Iterator[Copying]:
 @pytest.fixture
 def topics(made: Callable[..., Any]) -> Any:
     """Kafka's server, and the topics of this test: ``{prefix}.shop.orders``."""
-    return made("kafka")
+    found = made("kafka")
+    found.server.settle()
+    return found
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ fails the tests, which say so: they are never skipped.
 """
 
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import trustme
@@ -69,10 +70,13 @@ transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
-broker.session.timeout.ms=2000
+broker.session.timeout.ms={session}
 broker.heartbeat.interval.ms=500
 log.cleaner.dedupe.buffer.size=8388608
 """
+_LONG, _SHORT = 300_000, 2_000
+"""How long a session of the broker is, in ms. Once it has been silent for so long, as on a machine
+that stands still, its topics have no leader for a moment. After a kill it starts only then."""
 
 
 class KafkaServer(ServerProcess):
@@ -89,7 +93,9 @@ class KafkaServer(ServerProcess):
         (directory / "server.pem").write_bytes(_pkcs8(issued.private_key_pem.bytes()))
         issued.cert_chain_pems[0].write_to_path(directory / "server.pem", append=True)
         self._properties = directory / "server.properties"
-        text = _PROPERTIES.format(
+        self._was_killed = False
+        self._text = partial(
+            _PROPERTIES.format,
             plain=self.port,
             guarded=self._guarded,
             tls=self._tls,
@@ -97,11 +103,29 @@ class KafkaServer(ServerProcess):
             controller=free_port(),
             data=directory / "data",
         )
-        self._properties.write_text(text)
+        self._properties.write_text(self._text(session=_LONG))
         options = ("-t", "tailrace-tests-00000000", "-c", str(self._properties))
         program = broker_command(self._jars, "kafka.tools.StorageTool")
         run([*program, "format", *options], cwd=directory)
         self.start()
+
+    def start(self) -> None:
+        if self._process is None:
+            session = _SHORT if self._was_killed else _LONG
+            self._properties.write_text(self._text(session=session))
+        super().start()
+
+    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
+        self._was_killed = self._was_killed or number == signal.SIGKILL
+        super().stop(number)
+
+    def settle(self) -> None:
+        """Starts it again after a kill, so that its session is long: for tests whose calls nobody
+        repeats."""
+        if self._was_killed:
+            self.stop(signal.SIGTERM)  # it registers at once after that
+            self._was_killed = False
+            self.start()
 
     @property
     def bootstrap_servers(self) -> str:

@@ -186,7 +186,7 @@ async def test_exactly_once_aborts_what_the_broker_refuses_in_part(
         assert set(refused.value.reasons) == {1}
         assert await begun(bus) == "a"
         await bus.write(batch(event(1), event(3), position="b", former="a"))
-        assert await bus.begin(scope()) == "b"
+        assert await begun(bus) == "b"
     assert ids(topics) == [0, 1, 3]
 
 
