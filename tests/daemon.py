@@ -23,6 +23,7 @@ from tests.checkout import IMPORTS
 from tests.forks import Command, Fork
 
 WAIT_SECONDS = 60.0
+_BEHIND_SECONDS = 2.0
 
 
 def until(
@@ -198,6 +199,11 @@ class Daemon:
         body = self.get("/status")[1]
         scopes: dict[str, dict[str, Any]] = json.loads(body)["scopes"] if body else {}
         return scopes.get(scope, {})
+
+    def is_behind(self, scope: str = "orders") -> bool:
+        """Whether changes wait for seconds to be handled, far less than what stops a snapshot."""
+        lags = self.status(scope).get("lag_seconds") or {}
+        return max(map(float, filter(None, lags.values())), default=0.0) > _BEHIND_SECONDS
 
     def until_handled(self, **changes: int) -> None:
         """Waits until each of these handlers has had so many changes since the process began.

@@ -144,7 +144,7 @@ def verified(run: Daemon, *options: str, scope: str = "orders") -> dict[str, Any
     def compared() -> object:
         answer = run.get(f"/scopes/{scope}/verify?keys=false")[1]
         found = json.loads(answer)["verification"] if answer.startswith("{") else None
-        return found and (found["state"], found["compared"], found["in_flux"])
+        return found and [found[key] for key in ("state", "compared", "in_flux", "repair")]
 
     with run.begun("verify", scope, "--json", *options) as command:
         until(lambda: command.poll() is not None, "the end of verify", progress=compared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,9 +34,16 @@ def mixed_ids(count: int) -> list[Any]:
     return [kinds[n % len(kinds)](n) for n in range(count)]
 
 
+_LOOK_SECONDS = 0.25
+
+
 @dataclass
 class Writers:
-    """Threads that write at random: inserts, replacements, deletes, transactions, moves."""
+    """Threads that write at random: inserts, replacements, deletes, transactions, moves.
+
+    They wait while ``behind`` says so. Else a follower may never catch up on a busy machine, and a
+    stream that is behind comes before snapshots and verifications.
+    """
 
     client: Client
     database: str
@@ -45,26 +52,41 @@ class Writers:
     seed: int
     count: int = 2
     pause: float = 0.0
+    behind: Callable[[], bool] = bool
     written: int = 0
     _stop: Event = field(default_factory=Event)
+    _may_write: Event = field(default_factory=Event)
     _threads: list[Thread] = field(default_factory=list)
 
     def __enter__(self) -> Writers:
+        self._may_write.set()
         for number in range(self.count):
-            thread = Thread(target=self._write, args=(random.Random(f"{self.seed}/{number}"),))
+            dice = random.Random(f"{self.seed}/{number}")
+            self._threads.append(Thread(target=self._write, args=(dice,)))
+        self._threads.append(Thread(target=self._look))
+        for thread in self._threads:
             thread.start()
-            self._threads.append(thread)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        self._may_write.set()
         for thread in self._threads:
             thread.join()
+
+    def _look(self) -> None:
+        while not self._stop.wait(_LOOK_SECONDS):
+            if self.behind():
+                self._may_write.clear()
+            else:
+                self._may_write.set()
+        self._may_write.set()
 
     def _write(self, dice: random.Random) -> None:
         number = 0
         while not self._stop.wait(self.pause):
             number += 1
+            self._may_write.wait()
             collection = self.client[self.database][dice.choice(self.names)]
             with suppress(PyMongoError):
                 self._one(dice, collection, f"{dice.random()}/{number}")

@@ -62,8 +62,9 @@ def test_repairs_race_with_changes_of_the_same_documents(
     run = copied.daemon(scope=scope, mongodb={"uri": copied.orders.uri, "driver": driver}).start()
     until(lambda: is_copied(run), "the snapshot")
     client = copied.collection.database.client
+    ids, behind = mixed_ids(200), run.is_behind
     writing = Writers(
-        client, copied.orders.database, ["orders"], mixed_ids(200), seed=3, pause=0.005
+        client, copied.orders.database, ["orders"], ids, seed=3, pause=0.005, behind=behind
     )
     known = "INSERT INTO known SELECT * FROM orders ON CONFLICT DO NOTHING"
     with writing:

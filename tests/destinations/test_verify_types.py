@@ -1,7 +1,6 @@
 """``tailrace verify`` of MongoDB, Redis and Kafka beside writers. PostgreSQL: test_verify.py."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -84,7 +83,7 @@ def test_damaged_rows_are_found_beside_writers_and_nothing_else(
         assert (code, "--from-beginning" in errors) == (2, True), errors
     with (
         orders.server.client() as client,
-        Writers(client, orders.database, ["orders"], HOT, seed=1),
+        Writers(client, orders.database, ["orders"], HOT, seed=1, behind=run.is_behind),
     ):
         found = verified(run, *options)
         assert found["keys"] == []
@@ -93,7 +92,7 @@ def test_damaged_rows_are_found_beside_writers_and_nothing_else(
     damage(destination)
     with (
         orders.server.client() as client,
-        Writers(client, orders.database, ["orders"], HOT, seed=2),
+        Writers(client, orders.database, ["orders"], HOT, seed=2, behind=run.is_behind),
     ):
         *different, missing, strange = differing(verified(run, *options))
         number = '{"$numberInt":"%d"}'
@@ -108,13 +107,3 @@ def test_damaged_rows_are_found_beside_writers_and_nothing_else(
 def is_copied(run: Daemon) -> bool:
     status = run.status()
     return bool(status["snapshot"]["state"] == "done") and status["in_flight"]["events"] == 0
-
-
-@contextmanager
-def writing(orders: Orders, seed: int) -> Iterator[None]:
-    """Two writers, at a rate that every destination follows."""
-    with (
-        orders.server.client() as client,
-        Writers(client, orders.database, ["orders"], HOT, seed, pause=0.005),
-    ):
-        yield

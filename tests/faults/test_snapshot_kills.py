@@ -77,7 +77,8 @@ def test_after_a_kill_in_a_chunk_only_unsaved_rows_come_again(
     handled, all_events = Handled(run.directory / "handled"), list[ChangeEvent]()
     with orders.server.client() as client:
         client[orders.database].orders.insert_many([{"_id": n, "v": 0} for n in IDS[:300]])
-        with Writers(client, orders.database, ["orders"], IDS, seed=5, pause=0.02):
+        behind, database = run.is_behind, orders.database
+        with Writers(client, database, ["orders"], IDS, seed=5, pause=0.02, behind=behind):
             before, seen = -1, set[int]()
             for end in ENDS:
                 run.environ = {"ENDS_AT": f"{step} {end}"}

@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -140,7 +141,8 @@ def test_each_row_of_a_snapshot_is_stored_once(orders: Orders, tmp_path: Any) ->
     plain = Handled(run.directory / "handled")
     with orders.server.client() as client:
         fill(client, orders.database)
-        with Writers(client, orders.database, NAMES, IDS, 2, pause=0.02):
+        behind, database = partial(run.is_behind, "all"), orders.database
+        with Writers(client, database, NAMES, IDS, 2, pause=0.02, behind=behind):
             for count in (1, 150, 400):
                 run.start(ready=False)
                 until_rows(run, count)
@@ -169,7 +171,8 @@ def test_each_row_of_several_ranges_is_stored_once(orders: Orders, tmp_path: Any
     plain = Handled(run.directory / "handled")
     with orders.server.client() as client:
         client[orders.database].a.insert_many([{"_id": each, "v": 0} for each in ids])
-        with Writers(client, orders.database, ["a"], ids, seed=3, pause=0.02):
+        behind, database = partial(run.is_behind, "all"), orders.database
+        with Writers(client, database, ["a"], ids, seed=3, pause=0.02, behind=behind):
             for count in (500, 3500, 7000):
                 run.start(ready=False)
                 until_rows(run, count)

@@ -84,7 +84,7 @@ def test_exactly_what_differs_comes_again_in_parts_and_beside_changes(
     hot = range(1100, 1150)
     with (
         orders.server.client() as client,
-        Writers(client, orders.database, ["orders"], hot, seed=1, pause=0.01),
+        Writers(client, orders.database, ["orders"], hot, 1, pause=0.01, behind=run.is_behind),
     ):
         found = verified(run, "--handler", "mine", "--repair")
         assert [one["key"] for one in found["keys"]] == ["b'?'"]

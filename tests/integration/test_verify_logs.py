@@ -125,7 +125,9 @@ def test_a_log_is_folded_and_what_was_changed_by_hand_is_found(
             if wanted:
                 until(lambda: run.status()["in_flight"]["events"] == 0, "the last changes")
                 damage(run.directory)
-            with Writers(client, orders.database, ["orders"], range(400), seed, pause=0.002):
+            writers = Writers(client, orders.database, ["orders"], range(400), seed, pause=0.002)
+            writers.behind = run.is_behind
+            with writers:
                 found = verified(run)
             assert differing(found) == [(kind, number % n, at) for kind, n, at in wanted]
             assert (found["equal"] > 500, found["in_flux"]) == (True, 0)

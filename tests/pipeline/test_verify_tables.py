@@ -50,7 +50,8 @@ def test_rows_that_were_changed_in_a_table_are_found_and_what_is_not_published_i
         assert (found["equal"], found["compared"]) == (600, 600)
         assert "compared: current/" in noted(found)
         damage(pipeline, f"current/{database}.orders")
-        with Writers(client, database, ["orders"], range(300), seed=1, pause=0.002):
+        ids, behind = range(300), run.is_behind
+        with Writers(client, database, ["orders"], ids, seed=1, pause=0.002, behind=behind):
             orders.update_many({"_id": {"$gte": 590}}, {"$set": {"n": "new"}})
             orders.insert_one({"_id": 1000})
             found = verified(run)
