@@ -18,7 +18,7 @@ _LONGEST_REASON = 500
 
 
 @dataclass(slots=True)
-class Reason:
+class SendFailure:
     """Why the last request of a signal failed, and what was rejected of one that did not."""
 
     text: str = ""
@@ -30,7 +30,7 @@ class LastMessages(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.traces, self.metrics = Reason(), Reason()
+        self.traces, self.metrics = SendFailure(), SendFailure()
 
     def emit(self, record: logging.LogRecord) -> None:
         reason = self.metrics if "metric" in record.name else self.traces
@@ -54,7 +54,7 @@ class LastMessages(logging.Handler):
 class CollectorState:
     """Whether the collector at ``url`` takes what is sent. ``signal``: traces or metrics."""
 
-    def __init__(self, signal: str, url: str, reason: Reason) -> None:
+    def __init__(self, signal: str, url: str, reason: SendFailure) -> None:
         self._about = {"signal": signal, "collector": url}
         self._reason = reason
         self._is_away = False

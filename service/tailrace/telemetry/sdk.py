@@ -27,7 +27,7 @@ from tailrace.model import Scope
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.stream import Driver
 from tailrace.telemetry.calls import traced
-from tailrace.telemetry.exporting import CollectorState, LastMessages, Reason, ReportedExporter
+from tailrace.telemetry.exporting import CollectorState, LastMessages, ReportedExporter, SendFailure
 from tailrace.telemetry.metrics import MetricsSender
 from tailrace.telemetry.session import CollectorSession
 from tailrace.telemetry.source import TracedDriver, TracedServer
@@ -102,7 +102,7 @@ def _reading_variables() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _spans(settings: TelemetrySettings, reason: Reason) -> AsyncIterator[Spans]:
+async def _spans(settings: TelemetrySettings, reason: SendFailure) -> AsyncIterator[Spans]:
     url, ratio = _endpoint(settings, "traces"), settings.sample_ratio
     headers = _headers(settings)
     with _reading_variables():
@@ -125,7 +125,7 @@ async def _spans(settings: TelemetrySettings, reason: Reason) -> AsyncIterator[S
 
 @asynccontextmanager
 async def _metrics(
-    settings: TelemetrySettings, registry: CollectorRegistry, reason: Reason
+    settings: TelemetrySettings, registry: CollectorRegistry, reason: SendFailure
 ) -> AsyncIterator[None]:
     url, headers = _endpoint(settings, "metrics"), _headers(settings)
     with _reading_variables():

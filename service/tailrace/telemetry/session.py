@@ -6,7 +6,7 @@ import requests  # the exporters bring it
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from tailrace.telemetry.exporting import Reason
+from tailrace.telemetry.exporting import SendFailure
 
 
 class CollectorSession(requests.Session):
@@ -16,7 +16,7 @@ class CollectorSession(requests.Session):
     counts as one (https://opentelemetry.io/docs/specs/otlp/#partial-success-1).
     """
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: SendFailure) -> None:
         super().__init__()
         self._reason = reason
         self.hooks["response"].append(self._note)
