@@ -28,10 +28,13 @@ from tests.pipeline.events import Stream
 from tests.pipeline.landing import Landing
 from tests.pipeline.pipeline import Pipeline
 
-DECODED = pytest.mark.parametrize("rows", [log_files.ROWS, 0], ids=["here", "by a worker"])
-"""In which process segments are decoded."""
-
 STORAGES = pytest.mark.parametrize("where", ["directory", "bucket"])
+
+
+@pytest.fixture(params=[log_files.ROWS, 0], ids=["here", "by a worker"])
+def decoded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are decoded in this process, and then in a worker of Spark."""
+    monkeypatch.setattr(log_files, "ROWS", request.param)
 
 
 @pytest.fixture
@@ -157,12 +160,8 @@ def test_tables_of_another_lake_or_of_something_else_are_refused(
         pipeline.run()
 
 
-@DECODED
-@pytest.mark.usefixtures("quiet")
-def test_a_malformed_document_is_named_and_nothing_is_committed(
-    rows: int, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_files, "ROWS", rows)
+@pytest.mark.usefixtures("quiet", "decoded")
+def test_a_malformed_document_is_named_and_nothing_is_committed(pipeline: Pipeline) -> None:
     event = Stream().insert("k")
     event["fullDocument"] = bson.encode({"a": 1})[:-1] + b"\x07"
     pipeline.land([Stream().insert("k"), event])
@@ -171,13 +170,9 @@ def test_a_malformed_document_is_named_and_nothing_is_committed(
     assert not Location.of(str(pipeline.tables)).below()
 
 
-@DECODED
-@pytest.mark.usefixtures("quiet")
-def test_a_full_disk_of_the_tables_commits_nothing(
-    rows: int, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("quiet", "decoded")
+def test_a_full_disk_of_the_tables_commits_nothing(pipeline: Pipeline) -> None:
     """Nothing is committed; once there is space, the same segments are."""
-    monkeypatch.setattr(log_files, "ROWS", rows)
     s = Stream()
     pipeline.land([s.insert(f"k{at}", n=os.urandom(9000)) for at in range(99)])
     pipeline.tables.mkdir()
@@ -196,11 +191,8 @@ def test_a_full_disk_of_the_tables_commits_nothing(
         subprocess.run(["umount", str(pipeline.tables)], check=True)
 
 
-@DECODED
-def test_repeated_ordinals_are_dropped(
-    rows: int, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_files, "ROWS", rows)
+@pytest.mark.usefixtures("decoded")
+def test_repeated_ordinals_are_dropped(pipeline: Pipeline) -> None:
     s = Stream()
     events = [s.insert("k", n=1), s.insert("l", n=1), s.replace("k", n=2)]
     pipeline.land(events[:2])
@@ -325,13 +317,9 @@ def test_a_damaged_segment_is_named_or_read_right(tmp_path: Path) -> None:
     assert found > 100
 
 
-@DECODED
-@pytest.mark.usefixtures("quiet")
-def test_a_run_on_a_segment_with_a_damaged_page_commits_nothing(
-    rows: int, either: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("quiet", "decoded")
+def test_a_run_on_a_segment_with_a_damaged_page_commits_nothing(either: Pipeline) -> None:
     """Its footer is as it was written."""
-    monkeypatch.setattr(log_files, "ROWS", rows)
     pipeline = either
     pipeline.land([Stream().insert("k", text="text " * 99)])
     file = segment(pipeline.landing, 0)
