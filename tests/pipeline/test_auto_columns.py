@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from tailrace.cli import main
 from tailrace.config.pipeline import columns_of
 from tailrace.pipeline.auto_columns import extended
 from tailrace.pipeline.log_snapshot import CURRENT_STATE
-from tailrace.pipeline.tables import Table
+from tailrace.pipeline.tables import Table, TableVersion
 from tailrace.pipeline.tables.delta import DeltaVersion
+from tailrace.pipeline.tables.iceberg.version import IcebergVersion
 from tailrace.pipeline.typed_columns import AUTO_COLUMNS, stored_columns
 from tests.pipeline.columns import VALUES, same
 from tests.pipeline.events import Stream
@@ -171,16 +173,19 @@ class Crash(BaseException):
 
 
 def _end_after(monkeypatch: pytest.MonkeyPatch, name: str, table: str) -> None:
-    change = getattr(DeltaVersion, name)
+    for format in (DeltaVersion, IcebergVersion):
+        monkeypatch.setattr(format, name, _ended(getattr(format, name), name, table))
 
-    def ended(version: DeltaVersion, *arguments: Any, **keywords: Any) -> Any:
+
+def _ended(change: Callable[..., Any], name: str, table: str) -> Callable[..., Any]:
+    def ended(version: TableVersion, *arguments: Any, **keywords: Any) -> Any:
         done = change(version, *arguments, **keywords)
         is_record = name != RECORD or AUTO_COLUMNS in arguments[0]
-        if version.table.name == table and done.version != version.version and is_record:
+        if version.table.name == table and done is not version and is_record:
             raise Crash
         return done
 
-    monkeypatch.setattr(DeltaVersion, name, ended)
+    return ended
 
 
 def contents(pipeline: Pipeline) -> dict[str, list[dict[str, Any]]]:
@@ -198,14 +203,14 @@ COLLECTIONS = ("orders", "other")
 
 
 def test_runs_that_end_while_columns_appear_make_the_tables_of_a_rebuild(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    in_format: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A column is recorded in the log, then added to the tables, then filled.
 
     Each batch has a field of its own, to which the next batch gives a value of another type: the
     record stands, also of a column that no table has yet.
     """
-    s = Stream()
+    pipeline, s = in_format, Stream()
 
     def land(at: int) -> None:
         new, odd = {f"f{at}": at}, {f"f{at - 1}": "x"} if at else {}
