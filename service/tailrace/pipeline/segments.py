@@ -63,7 +63,7 @@ class LandedLake:
                 f"{location}: no lake: there is no {LAKE_FILE}. Give the path of a parquet handler "
                 "that has landed something"
             ) from error
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: no path of this file system
             raise PipelineRefused(f"{location}: cannot be read: {describe(error)}") from error
         try:
             return cls(location, lake_identity(text))

@@ -93,7 +93,7 @@ class _Effects:
                     self._add(effect, change.time, ordinal)
                     if len(self._waiting) >= _EFFECTS or self._size >= _BYTES:
                         yield from self.taken()
-        yield from self.taken()
+            yield from self.taken()
 
     def taken(self) -> Iterator[pa.RecordBatch]:
         """What is waiting, which may be nothing."""

@@ -41,6 +41,7 @@ CREATE TABLE documents (
 """
 _PUT = "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)"
 _KEYS = "SELECT key FROM documents WHERE collection = ? AND time < ? AND there"
+_KEPT = "SELECT id, key FROM documents WHERE collection = ? AND time < ? AND there"
 _DELETE = "DELETE FROM documents WHERE collection = ? AND time < ?"
 
 
@@ -178,14 +179,16 @@ class CurrentState:
     # --- many documents ------------------------------------------------------------------------
 
     def _end(self, of: Namespace, time: int, spared: int = -1) -> Iterator[KeyChange]:
-        """Removes the older documents of a collection, but for those that ``spared`` has, too."""
+        """Removes the older documents of a collection, but for the keys that ``spared`` has, too.
+
+        Keys are compared as texts: ``1`` and ``1.0`` are one ``_id``, and two keys of a table.
+        """
         if time <= self._ends.last(of):
             return  # it comes again, and a rename may have brought older documents since
         self._require_whole(of, "the end of a collection")
         self._ends.add(of, time)
         values = self._collections.get(of), time
-        kept = "SELECT id FROM documents WHERE collection = ? AND time < ? AND there"
-        sql = f"{_KEYS} AND id NOT IN ({kept})"
+        sql = f"{_KEYS} AND (id, key) NOT IN ({_KEPT})"
         for (key,) in self._file.execute(sql, (*values, spared, time)):
             yield KeyChange(of, key, there=False)
         self._file.execute(_DELETE, values)

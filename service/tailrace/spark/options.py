@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tailrace.errors import PipelineRefused
 from tailrace.event.namespace import Namespace
+from tailrace.lake.s3 import bucket_of
 from tailrace.lake.storage import scheme
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -36,7 +37,15 @@ NAMES = (
     *("lake", "scope", "starting", "collections", "documents", "view"),
     *("max_segments", "max_events"),
 )
-_AWS = "aws_"
+ACCESS = (
+    *("aws_access_key_id", "aws_secret_access_key", "aws_session_token"),
+    *("aws_region", "aws_default_region", "aws_endpoint_url", "aws_endpoint_url_s3"),
+    "aws_virtual_hosted_style_request",
+)
+_SHOWN = 40
+"""How many characters of a value a message quotes."""
+_MOST = 2**63 - 1
+"""The greatest number of Spark's limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +70,11 @@ class Options:
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Options:
         """Reads options by their names in lower case. Raises :class:`PipelineRefused`."""
-        unknown = [name for name in texts if name not in NAMES and not name.startswith(_AWS)]
+        unknown = [name for name in texts if name not in (*NAMES, *ACCESS)]
         if unknown:
             raise PipelineRefused(
                 f"unknown option {unknown[0]!r} of the format tailrace: it knows "
-                f"{', '.join(NAMES)}, and AWS_*"
+                f"{', '.join((*NAMES, *map(str.upper, ACCESS)))}"
             )
         if not (lake := texts.get("lake", "").strip()):
             raise PipelineRefused(
@@ -75,6 +84,8 @@ class Options:
             raise PipelineRefused(
                 f"lake: no lake can lie in {kind}://: use a directory, or s3://bucket/prefix"
             )
+        if kind in ("s3", "s3a") and not bucket_of(lake):
+            raise PipelineRefused(f"lake: {lake}: names no bucket: write s3://BUCKET/PREFIX")
         starting = texts.get("starting", EARLIEST)
         return cls(
             lake=lake,
@@ -86,7 +97,7 @@ class Options:
             view=LakeView(_one_of(texts, "view", LakeView)),
             max_segments=_count(texts, "max_segments"),
             max_events=_count(texts, "max_events"),
-            access={n.upper(): value for n, value in texts.items() if n.startswith(_AWS)},
+            access={n.upper(): value for n, value in texts.items() if n in ACCESS},
         )
 
 
@@ -189,8 +200,10 @@ def _count(texts: Mapping[str, str], name: str) -> int:
     text = texts.get(name)
     if text is None:
         return 0
-    if not text.strip().isdecimal() or not (count := int(text)):
-        raise PipelineRefused(f"{name}: {text!r} is not a number from 1 on")
+    digits = text.strip()
+    is_number = digits.isdecimal() and len(digits) <= len(str(_MOST))
+    if not is_number or not 1 <= (count := int(digits)) <= _MOST:
+        raise PipelineRefused(f"{name}: {text[:_SHOWN]!r} is not a number from 1 to {_MOST}")
     return count
 
 

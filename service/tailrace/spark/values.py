@@ -69,18 +69,20 @@ def documents(column: pa.Array, landed: Documents, form: ShownForm) -> pa.Array:
 
 def converted(values: Sequence[bytes | str | None], form: ShownForm) -> pa.Array:
     """Documents as BSON or as canonical Extended JSON, in a form; null for null."""
+    if form is ShownForm.CANONICAL and any(isinstance(each, str) for each in values):
+        made = iter(json_texts([each for each in values if isinstance(each, bytes)], CANONICAL))
+        texts = (next(made).decode() if isinstance(each, bytes) else each for each in values)
+        return pa.array(texts, pa.string())
     raws: list[bytes | None] = [to_bson(v) if isinstance(v, str) else v for v in values]
     if form is ShownForm.BSON:
         return pa.array(raws, pa.binary())
-    if form is ShownForm.CANONICAL and all(isinstance(each, str) for each in values):
-        return pa.array(values, pa.string())
     there = np.array([raw is not None for raw in raws], bool)
-    texts = json_texts(
+    shown = json_texts(
         [raw for raw in raws if raw is not None],
         CANONICAL if form is ShownForm.CANONICAL else RELAXED,
     )
-    made = _variants(texts) if form is ShownForm.VARIANT else _strings(texts)
-    return made if there.all() else made.take(pa.array(np.cumsum(there) - 1, mask=~there))
+    column = _variants(shown) if form is ShownForm.VARIANT else _strings(shown)
+    return column if there.all() else column.take(pa.array(np.cumsum(there) - 1, mask=~there))
 
 
 def _strings(texts: Sequence[bytes]) -> pa.Array:

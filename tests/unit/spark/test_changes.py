@@ -11,7 +11,7 @@ import pytest
 from bson import json_util
 from pyspark.sql.types import VariantVal
 
-from tailrace.errors import PipelineRefused
+from tailrace.errors import PipelineRefused, SegmentUnreadable
 from tailrace.lake.segment import Documents
 from tailrace.spark.options import Options, arrow_schema
 from tailrace.spark.planning import whole_lake
@@ -300,6 +300,38 @@ def test_a_key_of_another_type_replaces_that_of_before(landing: Landing) -> None
         ("orders", '{"$numberInt":"1"}', "delete", None),
         ("orders", '{"$numberLong":"1"}', "upsert", {"_id": 1, "n": 2}),
     ]
+
+
+def test_a_rename_over_a_document_whose_key_has_another_type_replaces_it(landing: Landing) -> None:
+    """The server takes both for the same ``_id``, and a table has another text for each."""
+    s = Stream()
+    landing.land([s.insert(bson.Decimal128("1.0")), s.insert(2), s.insert(1, "carts")])
+    landing.land([s.insert(2, "carts"), s.rename("carts", "orders")])
+    one, two = (f'{{"$numberInt":"{each}"}}' for each in (1, 2))
+    assert _changes(landing)[4:] == [
+        ("orders", '{"$numberDecimal":"1.0"}', "delete", None),
+        ("carts", one, "delete", None),
+        ("orders", one, "upsert", {"_id": 1}),
+        ("carts", two, "delete", None),
+        ("orders", two, "upsert", {"_id": 2}),
+    ]
+
+
+@pytest.mark.parametrize("form", [Documents.BSON, Documents.CANONICAL])
+def test_fields_that_look_like_extended_json_stop_a_query_that_has_to_read_them(
+    form: Documents, landing: Landing
+) -> None:
+    """An update without an image is applied to the text of the document before it."""
+    s = Stream()
+    events = [s.insert(1, at={"$date": "soon"}), s.update(1, n=2)]
+    landing.land(events, documents=form)
+    text = {"_id": {"$numberInt": "1"}, "at": {"$date": "soon"}}
+    assert [change[3] for change in _changes(landing, documents="canonical")] == [
+        text,
+        text | {"n": {"$numberInt": "2"}},
+    ]
+    with pytest.raises(SegmentUnreadable, match=r"0000\.parquet: the events 0 to 1: .*'soon'"):
+        _changes(landing)
 
 
 def test_an_update_of_a_document_that_a_look_up_did_not_find(landing: Landing) -> None:

@@ -227,11 +227,19 @@ def test_a_wrong_segment_stops_a_query_with_its_name(
         ({"scope": "none"}, "has no scope 'none': it has orders"),
         ({"starting": "2999-01-01"}, r"starting: 2999-01-01T00:00:00\+00:00 is in the future"),
         ({"starting": "soon"}, "starting: 'soon' is not earliest, latest or a time"),
-        ({"max_events": "0"}, "max_events: '0' is not a number from 1 on"),
+        ({"max_events": "0"}, "max_events: '0' is not a number from 1 to 9"),
         ({"collections": "orders"}, "collections: 'orders' is not database.collection"),
         ({"lake": "/nowhere"}, "/nowhere: no lake: there is no lake.json"),
         ({"lake": "gs://b/lake"}, "lake: no lake can lie in gs://"),
         ({"lake": " "}, "the option 'lake' is missing"),
+        ({"lake": "s3:///lake"}, "lake: s3:///lake: names no bucket: write s3://BUCKET/PREFIX"),
+        ({"lake": "a\0b"}, "a\0b: cannot be read: ArrowInvalid: Embedded NUL"),
+        ({"aws_acces_key_id": "x"}, "unknown option 'aws_acces_key_id' of the format tailrace"),
+        (
+            {"max_events": "9" * 5000},
+            "max_events: '9{40}' is not a number from 1 to 92233",
+        ),
+        ({"max_segments": str(2**63)}, "max_segments: '9223372036854775808' is not a number from"),
     ],
 )
 def test_bad_input_is_one_line(options: dict[str, str], words: str, landing: Landing) -> None:
