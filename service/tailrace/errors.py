@@ -228,7 +228,7 @@ class TaskCancelled(TailraceError):
 
 
 class DeadLetterError(TailraceError):
-    """A dead letter could not be stored; the scope restarts from its checkpoint."""
+    """A dead letter could not be stored; its handler starts again from its position."""
 
 
 class InvalidPosition(TailraceError):

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import bson
 import pytest
 from bson.timestamp import Timestamp
@@ -22,6 +23,7 @@ from tailrace.stores import Store
 from tailrace.stores.mongodb import open_store
 from tailrace.stores.mongodb_dead_letters import letter_id, to_document
 from tests.contract.stores import NOW, checkpoint, gap, key, letter
+from tests.guards import against_hanging
 
 Client = AsyncMongoClient[dict[str, Any]]
 DUPLICATE = {"n": 0, "writeErrors": [{"index": 0, "code": 11000, "errmsg": "E11000 duplicate"}]}
@@ -124,6 +126,27 @@ async def test_keys_are_asked_for_by_ranges_of_the_index_without_events() -> Non
     assert commands[0]["filter"]["_id"] == {"$gte": f"{prefix}/", "$lt": f"{prefix}0"}
     assert commands[0]["limit"] == 1
     assert set(commands[-2]["projection"]) == {"scope", "handler", "key"}
+
+
+async def test_a_question_about_one_scope_waits_for_no_answer_about_another() -> None:
+    class Silent(ScriptedRunner):
+        """It never answers about the scope ``orders``."""
+
+        async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+            while "orders/" in str(command):
+                await anyio.sleep_forever()
+            return await super().run(database, command)
+
+    async with (
+        open_store(Silent(found()), database="d") as store,
+        anyio.create_task_group() as tasks,
+    ):
+        holds = store.dead_letters.holds
+        tasks.start_soon(holds, "orders", "audit", key(1))
+        await anyio.wait_all_tasks_blocked()
+        with against_hanging():
+            assert not await holds("users", "audit", key(1))
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("more", [{}, CONCERN], ids=["", "without a majority"])

@@ -24,13 +24,11 @@ from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.read.read_order import ReadOrder
 from tailrace.engine.run_start import HandlerStart
 from tailrace.engine.shared_stream import SharedStream
-from tailrace.errors import DeadLetterError, LeaseLost
+from tailrace.errors import LeaseLost
 from tailrace.model import Progress, ResumeToken, StartPoint
 from tailrace.model.subscription import Subscription
 from tailrace.stream import Interrupt
 
-_OF_THE_SCOPE = (LeaseLost, DeadLetterError)
-"""Errors of a lane that concern every handler of the scope."""
 PATIENCE_SECONDS = 5.0
 """How long handlers wait at the end of a run for a slower one, before it leaves them."""
 _OUTAGE_SECONDS = 1.0
@@ -168,7 +166,7 @@ class HandlerRuns:
         finally:
             handler.over.set()
         if failure is not None and not handler.left:
-            if not self._can_leave or isinstance(failure, _OF_THE_SCOPE) or self.interrupt.is_set:
+            if not self._can_leave or isinstance(failure, LeaseLost) or self.interrupt.is_set:
                 self.fail(failure)
                 return
             self._leave(handler)

@@ -15,15 +15,15 @@ __all__ = ["IndexedLetters", "Key"]
 class IndexedLetters(ABC):
     """The part of a :class:`tailrace.engine.ports.DeadLetterStore` that knows the held keys.
 
-    Calls run one at a time: an older answer must not overwrite newer knowledge.
+    Calls about a scope run one at a time: an older answer must not overwrite newer knowledge.
     """
 
     def __init__(self) -> None:
         self._held: defaultdict[tuple[str, str], set[bytes | None]] = defaultdict(set)
-        self._lock = Lock()
+        self._locks: defaultdict[str, Lock] = defaultdict(Lock)
 
     async def claim(self, scope: str, epoch: int) -> None:
-        async with self._lock:
+        async with self._locks[scope]:
             await self._claim(scope, epoch)
             found = list(await self._keys(scope))
             for (of, _), keys in self._held.items():
@@ -33,7 +33,7 @@ class IndexedLetters(ABC):
                 self._held[scope, handler].add(key)
 
     async def add(self, letter: DeadLetter, epoch: int) -> None:
-        async with self._lock:
+        async with self._locks[letter.scope]:
             # Before the insert: a failed or cancelled insert may have stored the dead letter.
             self._held[letter.scope, letter.handler].add(letter.key)
             await self._insert(letter, epoch)
@@ -43,7 +43,7 @@ class IndexedLetters(ABC):
         return self._held[scope, handler]
 
     async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
-        async with self._lock:
+        async with self._locks[scope]:
             found = await self._find((scope, handler, key))
             keys = self._held[scope, handler]
             (keys.add if found else keys.discard)(key)

@@ -32,7 +32,7 @@ _KEEP_MS = 7 * 86_400_000
 
 
 class LetterNumbers:
-    """The next numbers of the scopes that this process follows; one call at a time.
+    """The next numbers of the scopes that this process follows; one call of a scope at a time.
 
     A number is used for one write, whose answer must come before the next number is given out.
     """

@@ -8,13 +8,17 @@ from tailrace.engine import WatcherState, handler_runs
 from tailrace.engine import shared_stream as meeting
 from tailrace.engine.read import reader
 from tailrace.engine.status.status import Status
+from tailrace.errors import CheckpointError, DeadLetterError
 from tailrace.event import ChangeEvent
-from tailrace.model import Position, PositionKind, Scope
+from tailrace.model import Checkpoint, Position, PositionKind, Scope
+from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.desired_state import DesiredHandler
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.replay import ReplayRequest
-from tests.unit.engine.changes import changes, ddl, invalidate, number, time, until
+from tailrace.stores.memory import MemoryDeadLetters
+from tests.unit.engine.changes import change, changes, ddl, invalidate, number, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
+from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.test_desired_states import desired
 from tests.unit.engine.watching import (
     NOW,
@@ -299,3 +303,55 @@ async def test_what_happens_to_every_stream_of_a_scope_is_counted_as_of_the_scop
     assert found["events"] - before["events"] == 29
     assert found["checkpoint"]["sequence"] > before["checkpoint"]["sequence"]
     assert audit.handled == again
+
+
+class AwayCheckpoints(ScriptedStore):
+    """A store that cannot be read while it is ``away``."""
+
+    away = False
+
+    async def load(self, scope: str) -> Checkpoint | None:
+        if self.away:
+            raise CheckpointError("the disk is full")
+        return await super().load(scope)
+
+
+class AwayLetters(MemoryDeadLetters):
+    """A store of dead letters that takes none while it is ``away``."""
+
+    away, refused = False, 0
+
+    async def claim(self, scope: str, epoch: int) -> None:
+        self._require_there()
+        await super().claim(scope, epoch)
+
+    async def add(self, letter: DeadLetter, epoch: int) -> None:
+        self._require_there()
+        await super().add(letter, epoch)
+
+    def _require_there(self) -> None:
+        if self.away:
+            self.refused += 1
+            raise DeadLetterError("the disk is full")
+
+
+async def test_a_dead_letter_that_cannot_be_stored_holds_no_other_handler() -> None:
+    """As in an outage of the store: the others go on, as those without dead letters do."""
+    audit, index = Destination("audit"), Strict("index")
+    store, letters = AwayCheckpoints(), AwayLetters()
+    set_aside = FailurePolicy(attempts=1, backoff=Backoff(0, 0))
+    handlers = (audit.routed(concurrency=1), index.routed(concurrency=1, failure=set_aside))
+    driver = ScriptedDriver(*changes(1, 6))
+    one = Watching(driver, *handlers, letters=letters, store=store)
+    async with one.run():
+        await until(lambda: one.watcher.claim.epoch > 0 and bool(driver.starts))
+        letters.away = store.away = True
+        await until(lambda: letters.refused > 0 and len(audit.handled) == 5)
+        await until(lambda: "watcher.restarting" in [each["event"] for each in one.logs])
+        driver.oplog += [change(n) for n in range(6, 10)]
+        await until(lambda: audit.handled == [*range(1, 10)])
+        assert index.handled == [1, 2]
+        letters.away = store.away = False
+        await until(lambda: index.handled == [1, 2, *range(4, 10)])
+    assert audit.handled == [*range(1, 10)]
+    assert [each.handler for each in await letters.letters()] == ["index"]
