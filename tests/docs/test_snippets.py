@@ -118,6 +118,16 @@ def test_yaml_is_a_configuration_that_is_accepted(
     assert code == 0, capsys.readouterr().err
 
 
+@pytest.mark.parametrize("snippet", snippets("yml"), ids=str)
+def test_yml_is_a_declarative_pipeline_that_spark_accepts(snippet: Snippet) -> None:
+    """``tests/spark/test_connect.py`` runs it."""
+    from pyspark.pipelines.cli import unpack_pipeline_spec
+
+    pipeline = unpack_pipeline_spec(yaml.safe_load(snippet.text))
+    (source,) = (ROOT / "docs" / "examples" / each.include for each in pipeline.libraries)
+    assert all(name in source.read_text() for name in pipeline.configuration)
+
+
 def commands() -> Iterator[list[str]]:
     for snippet in snippets("sh"):
         for line in snippet.text.splitlines():

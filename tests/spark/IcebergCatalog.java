@@ -1,12 +1,18 @@
 package tests;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.TableMetadata;
+import org.apache.iceberg.TableOperations;
 import org.apache.iceberg.catalog.Namespace;
 import org.apache.iceberg.catalog.TableIdentifier;
 import org.apache.iceberg.hadoop.HadoopCatalog;
+import org.apache.iceberg.io.FileIO;
+import org.apache.iceberg.io.LocationProvider;
 import org.apache.iceberg.spark.Spark3Util;
 import org.apache.iceberg.spark.SparkSchemaUtil;
 import org.apache.iceberg.spark.source.SparkTable;
@@ -36,7 +42,7 @@ public final class IcebergCatalog implements TableCatalog, SupportsNamespaces {
   @Override
   public void initialize(String name, CaseInsensitiveStringMap options) {
     this.name = name;
-    this.tables = new HadoopCatalog();
+    this.tables = new HeldCommits(Path.of(options.get("hold")));
     tables.setConf(SparkSession.active().sparkContext().hadoopConfiguration());
     tables.initialize(name, Map.of("warehouse", options.get("warehouse")));
   }
@@ -136,6 +142,58 @@ public final class IcebergCatalog implements TableCatalog, SupportsNamespaces {
       return Arrays.stream(schema().fields())
           .map(each -> Column.create(each.name(), each.dataType(), each.nullable()))
           .toArray(Column[]::new);
+    }
+  }
+
+  /** While a file is there, no commit of rows returns: what it has committed can be seen. */
+  private static final class HeldCommits extends HadoopCatalog {
+    private final Path hold;
+
+    HeldCommits(Path hold) {
+      this.hold = hold;
+    }
+
+    @Override
+    protected TableOperations newTableOps(TableIdentifier table) {
+      TableOperations own = super.newTableOps(table);
+      return new TableOperations() {
+        @Override
+        public TableMetadata current() {
+          return own.current();
+        }
+
+        @Override
+        public TableMetadata refresh() {
+          return own.refresh();
+        }
+
+        @Override
+        public void commit(TableMetadata base, TableMetadata next) {
+          own.commit(base, next);
+          while (next.currentSnapshot() != null && Files.exists(hold)) {
+            try {
+              Thread.sleep(100);
+            } catch (InterruptedException stopped) {
+              throw new IllegalStateException(stopped);
+            }
+          }
+        }
+
+        @Override
+        public FileIO io() {
+          return own.io();
+        }
+
+        @Override
+        public String metadataFileLocation(String file) {
+          return own.metadataFileLocation(file);
+        }
+
+        @Override
+        public LocationProvider locationProvider() {
+          return own.locationProvider();
+        }
+      };
     }
   }
 }
