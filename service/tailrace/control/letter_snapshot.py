@@ -7,9 +7,12 @@ back. The rows of a snapshot come in the stream, and bring the documents as they
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
+import anyio
 from bson import json_util
 
 from tailrace.control.outcome import ActionRefused
+from tailrace.control.snapshots import require_handled, rows_begun, start_of
+from tailrace.control.subject import Subject
 from tailrace.engine import Watcher
 from tailrace.engine.handle.letter_queues import Report, event_of, in_order
 from tailrace.engine.ports import DeadLetterStore
@@ -38,6 +41,8 @@ class LetterSnapshot:
     store: DeadLetterStore
     request: Callable[[SnapshotRequest], Awaitable[None]]
     """Stores what is wanted of the scope's snapshot, whichever process follows it then."""
+    lock: anyio.Lock
+    """Held while a request is made of what is under way, and stored."""
 
     async def instead(self, queues: Sequence[LetterQueue], report: Report) -> None:
         """Discards the dead letters of these queues for a snapshot of their documents.
@@ -62,8 +67,9 @@ class LetterSnapshot:
                 collections.add(str(event.ns))
         if not letters:
             return
-        wanted = self._request(tuple(sorted(collections)), ids)
-        await self.request(replace(wanted, paused=True))
+        async with self.lock:
+            wanted = self._request(tuple(sorted(collections)), ids)
+            await self.request(replace(wanted, paused=True))
         for head in letters:
             if await self.store.resolve(head, "discarded"):
                 report(head, "discarded for a snapshot of its document")
@@ -75,10 +81,12 @@ class LetterSnapshot:
 
     def _request(self, collections: tuple[str, ...], ids: Sequence[object]) -> SnapshotRequest:
         text = json_util.dumps({"_id": {"$in": ids}}, json_options=json_util.CANONICAL_JSON_OPTIONS)
+        subject = Subject(self.watcher)
         try:
-            wanted = self.watcher.plan.rows.start(collections, text)
+            wanted = start_of(subject, rows_begun(subject, "start"), collections, text)
         except ValueError as error:
             raise ActionRefused(422, str(error)) from error
         if isinstance(wanted, str):
             raise ActionRefused(409, f"scope {self.watcher.name!r}: {wanted}")
+        require_handled(subject)
         return wanted

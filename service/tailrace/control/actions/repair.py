@@ -138,8 +138,8 @@ async def _begin(
     control: Control, subject: Subject, plans: Sequence[tuple[Verification, RepairPlan]], by: str
 ) -> Mapping[str, str]:
     """By handler, the id of the snapshot that repairs it."""
-    from tailrace.control.actions.snapshot import rows_begun, start_of
     from tailrace.control.desired_state import request_snapshot
+    from tailrace.control.snapshots import rows_begun, start_of
     from tailrace.control.subject import Subject
     from tailrace.errors import CheckpointError, describe
 
@@ -169,7 +169,7 @@ async def _begin(
 
 async def _wait_for_last(of: Subject, seconds: float) -> None:
     """Returns when the last snapshot is over. Raises :class:`ActionRefused` after this time."""
-    from tailrace.control.actions.snapshot import require_handled
+    from tailrace.control.snapshots import require_handled
 
     with anyio.move_on_after(seconds):
         while True:

@@ -4,24 +4,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import pytest
 
+from tailrace.control.actions.dead_letters import REPLAY_ONE, LetterBody
 from tailrace.control.actions.repair import repair_state
 from tailrace.control.actions.snapshot import SNAPSHOT, SnapshotBody
 from tailrace.control.control import Control
 from tailrace.control.outcome import ActionRefused
-from tailrace.engine import WatcherState
+from tailrace.engine import Routed, RunIdentity, WatcherState
 from tailrace.errors import ConnectionFailed
 from tailrace.event.reply import Reply
 from tailrace.model import Scope, SnapshotProgress
+from tailrace.model.desired_state import DesiredState
 from tailrace.model.snapshot import SnapshotMode, SnapshotState
 from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import Snapshots
-from tailrace.stores.memory import MemoryDesiredStates
+from tailrace.stores.memory import MemoryDeadLetters, MemoryDesiredStates
+from tests.contract.stores import letter
 from tests.contract.test_verification_store import FIRST
+from tests.handlers import handler
 from tests.unit.control.controlling import ask, control_of
-from tests.unit.engine.changes import changes, checkpoint
+from tests.unit.engine.changes import changes, checkpoint, settle
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import Destination, Watching
@@ -141,3 +146,69 @@ async def test_a_repair_tells_how_far_its_snapshot_is(
     expected = ("halted", "no such table") if told == "reading" else (told, halted["reason"])
     assert (halted["state"], halted["reason"]) == expected
     assert repair_state(subject, FIRST) is None
+
+
+class SlowStates(MemoryDesiredStates):
+    """A store that takes a while, in which other requests come."""
+
+    async def write(self, desired: DesiredState) -> bool:
+        await settle()
+        return await super().write(desired)
+
+
+async def nowhere(identity: RunIdentity) -> None: ...
+
+
+def positioned(**fields: Any) -> tuple[Snapshots, Control, MemoryDeadLetters]:
+    """A scope whose handler stores its own position, and has a dead letter."""
+    rows = Snapshots(Scope("orders", "shop", "orders"), Gone(), SnapshotOptions())
+    of = handler("audit", on_events=Destination().on_events, position=nowhere)
+    letters = MemoryDeadLetters(letter(1))
+    one = Watching(ScriptedDriver(), Routed(of, None), rows=rows, letters=letters, **fields)
+    one.watcher.status.enter(WatcherState.CAUGHT_UP)
+    return rows, control_of(one), letters
+
+
+@pytest.mark.parametrize("first", ["dead letters", "snapshot"])
+async def test_a_snapshot_in_place_of_dead_letters_takes_no_other_one_s_place(first: str) -> None:
+    """Of two requests at once the later one is refused: the letters are discarded for theirs."""
+    states, done, refused = SlowStates(), list[str](), list[str]()
+    rows, control, letters = positioned(states=states)
+    watcher = control.watcher("orders")
+    await watcher.claim.load(control.checkpoints)
+    await watcher.scope.desired.load(states)
+    rows.begin(None, fresh=False, gap=False, rows={})
+
+    async def request(what: str) -> None:
+        try:
+            if what == "snapshot":
+                await ask(control, SNAPSHOT, "orders", START, BY)
+            else:
+                await ask(control, REPLAY_ONE, letter(1).id, LetterBody(), BY)
+        except ActionRefused as error:
+            refused.append(str(error))
+        else:
+            done.append(what)
+
+    async with anyio.create_task_group() as requests:
+        for what in sorted(["dead letters", "snapshot"], key=lambda what: what != first):
+            requests.start_soon(request, what)
+    desired = await states.load("orders")
+    assert desired is not None
+    assert desired.snapshot is not None
+    assert done == [first]
+    assert "is not over: cancel it first" in refused[0]
+    assert bool(desired.snapshot.filter) is (first == "dead letters")
+    assert (await letters.letters() == []) is (first == "dead letters")
+
+
+async def test_dead_letters_wait_while_it_is_not_known_which_snapshot_is_under_way() -> None:
+    progress = SnapshotProgress("5f3a", SnapshotMode.INITIAL, SnapshotState.READING)
+    store = ScriptedStore(checkpoint(1, snapshot=progress))
+    _, control, letters = positioned(store=store)
+    watcher = control.watcher("orders")
+    await watcher.claim.load(store)
+    await watcher.scope.desired.load(control.desired_states)
+    with pytest.raises(ActionRefused, match="is starting: try again"):
+        await ask(control, REPLAY_ONE, letter(1).id, LetterBody(), BY)
+    assert len(await letters.letters()) == 1
