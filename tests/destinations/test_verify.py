@@ -44,7 +44,7 @@ def test_rows_that_were_changed_by_hand_are_found_beside_writers(
         text = f'{{"_id":{number(key)}}}'
         assert rows.execute(f"{statement} {chosen}".encode(), (text,)).rowcount == 1
     client, database = copied.collection.database.client, copied.orders.database
-    with Writers(client, database, ["orders"], range(500), 1, pause=0.002, behind=run.is_behind):
+    with Writers(client, database, ["orders"], range(500), 1, pause=0.02, behind=run.is_behind):
         found = verified(run)
         assert differing(found) == [
             ("different", number(902), ("document.n",)),
