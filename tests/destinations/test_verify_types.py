@@ -83,7 +83,7 @@ def test_damaged_rows_are_found_beside_writers_and_nothing_else(
         assert (code, "--from-beginning" in errors) == (2, True), errors
     with (
         orders.server.client() as client,
-        Writers(client, orders.database, ["orders"], HOT, seed=1, behind=run.is_behind),
+        Writers(client, orders.database, ["orders"], HOT, seed=1, pause=0.01, behind=run.is_behind),
     ):
         found = verified(run, *options)
         assert found["keys"] == []
@@ -92,7 +92,7 @@ def test_damaged_rows_are_found_beside_writers_and_nothing_else(
     damage(destination)
     with (
         orders.server.client() as client,
-        Writers(client, orders.database, ["orders"], HOT, seed=2, behind=run.is_behind),
+        Writers(client, orders.database, ["orders"], HOT, seed=2, pause=0.01, behind=run.is_behind),
     ):
         *different, missing, strange = differing(verified(run, *options))
         number = '{"$numberInt":"%d"}'
