@@ -184,8 +184,9 @@ def test_a_server_that_cannot_be_reached_is_named(capsys: pytest.CaptureFixture[
         (["--uri", "mongodb://h/?loadBalanced=true"], "loadBalanced"),
         (["--uri", "mongodb://h/", "--database", "admin"], "opens no change stream on admin"),
         (["--uri", "mongodb://h/", "--database", "a.b"], "a database's name cannot hold"),
-        (["--uri", "mongodb://h/", "--timeout", "0"], "--timeout: must be at least"),
-        (["--uri", "mongodb://h/", "--timeout", "nan"], "--timeout: must be at least"),
+        (["--uri", "mongodb://h/", "--timeout", "0"], "--timeout: must be 0.1 to 3600 seconds"),
+        (["--uri", "mongodb://h/", "--timeout", "inf"], "--timeout: must be 0.1 to 3600"),
+        (["--uri", "mongodb://h/", "--timeout", "nan"], "--timeout: must be 0.1 to 3600"),
         (["--uri", "mongodb://h/", "--output", "/nowhere/report"], "cannot be written"),
     ],
 )

@@ -20,7 +20,7 @@ from tailrace.masking import keep_secret, secrets_of
 if TYPE_CHECKING:
     from tailrace.compat.answer import CompatAnswer
 
-_SHORTEST_SECONDS = 0.1
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.1, 3600
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -91,8 +91,8 @@ def _check(options: argparse.Namespace) -> None:
         require_followed(require_database(options.database))
     except ValueError as error:
         refuse("--database", str(error))
-    if not options.timeout >= _SHORTEST_SECONDS:
-        refuse("--timeout", f"must be at least {_SHORTEST_SECONDS:g} seconds")
+    if not _SHORTEST_SECONDS <= options.timeout <= _LONGEST_SECONDS:
+        refuse("--timeout", f"must be {_SHORTEST_SECONDS:g} to {_LONGEST_SECONDS} seconds")
     if options.output:
         file = Path(options.output)
         if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
