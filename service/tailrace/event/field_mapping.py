@@ -24,6 +24,14 @@ from tailrace.event.bson import (
 )
 from tailrace.event.change_event import ChangeEvent
 from tailrace.event.other_id import with_raw
+from tailrace.event.raw_fields import (
+    RawField,
+    array_of,
+    document_of,
+    element,
+    require_one_of_each,
+    two_of,
+)
 
 _DOCUMENTS = frozenset({b"fullDocument", b"fullDocumentBeforeChange"})
 _UPDATE = b"updateDescription"
@@ -49,10 +57,6 @@ class _Node:
     def takes(self) -> bool:
         """Whether this field or one below it is taken."""
         return self.taken or any(node.takes for node in self.below.values())
-
-
-_Field = tuple[int, bytes, bytes]
-"""The type, the name and the value of a field."""
 
 
 class _MappedField(NamedTuple):
@@ -114,7 +118,7 @@ class FieldMapping:
             raw = _flattened(raw, self._flatten)
         if self._constants:
             others = [
-                _element(kind, name, raw[at:end])
+                element(kind, name, raw[at:end])
                 for name, kind, at, end in walk(raw, 0)
                 if name not in self._constants
             ]
@@ -131,34 +135,45 @@ class FieldMapping:
                 if self._flatten is not None:
                     continue  # it does not name the flattened fields that go with a document
                 value = self._update(value)
-            made.append(_element(kind, name, value))
+            made.append(element(kind, name, value))
         return encoded(b"".join(made))
 
     def _update(self, raw: bytes) -> bytes:
         made: list[bytes] = []
+        updated, gone = list[RawField](), list[bytes]()
+        for name, kind, at, end in walk(raw, 0):
+            if (name, kind) == (b"updatedFields", DOCUMENT):
+                updated, gone = self._updated(raw[at:end])
         for name, kind, at, end in walk(raw, 0):
             value = raw[at:end]
             match name, kind:
                 case b"updatedFields", bson.DOCUMENT:
-                    value = _encoded(list(self._updated(value)))
+                    value = document_of(updated)
                 case b"removedFields", bson.ARRAY:
-                    value = _array(list(self._removed(value)))
+                    removed = [(STRING, _string(each)) for each in gone]
+                    value = array_of([*self._removed(value), *removed])
                 case b"truncatedArrays", bson.ARRAY:
-                    value = _array(list(self._truncated(value)))
+                    value = array_of(list(self._truncated(value)))
                 case b"disambiguatedPaths", _:
                     continue  # it tells paths of the collection apart, not those of the mapping
-            made.append(_element(kind, name, value))
+            made.append(element(kind, name, value))
         return encoded(b"".join(made))
 
-    def _updated(self, raw: bytes) -> Iterator[_Field]:
-        paths = dict[bytes, bytes]()
+    def _updated(self, raw: bytes) -> tuple[list[RawField], list[bytes]]:
+        """The fields that are updated, and the names of those whose value is not taken."""
+        paths, made, gone = dict[bytes, bytes](), list[RawField](), list[bytes]()
         for path, kind, at, end in walk(raw, 0):
             field = self._path(path)
             value = None if field is None else _value(raw[at:end], kind, field)
-            if field is not None and value is not None:
-                if paths.setdefault(field.name, path) != path:
-                    raise _two_of("rename", field.name)
-                yield kind, field.name, value
+            if field is None:
+                continue
+            if paths.setdefault(field.name, path) != path:
+                raise two_of("rename", field.name)
+            if value is None:
+                gone.append(field.name)
+            else:
+                made.append((kind, field.name, value))
+        return made, gone
 
     def _removed(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
         for _, kind, at, end in walk(raw, 0):
@@ -178,7 +193,7 @@ class FieldMapping:
                     if field is None:
                         break
                     value = _string(field.name)
-                made.append(_element(part, name, value))
+                made.append(element(part, name, value))
             else:
                 yield DOCUMENT, encoded(b"".join(made))
 
@@ -226,14 +241,14 @@ def _value(raw: bytes, kind: int, field: _MappedField) -> bytes | None:
         return _document(raw, 0, field.node, field.only_taken)
     if kind == ARRAY:
         values = [(part, _value(raw[at:end], part, field)) for _, part, at, end in walk(raw, 0)]
-        return _array([(part, value) for part, value in values if value is not None])
+        return array_of([(part, value) for part, value in values if value is not None])
     return None if field.only_taken else raw
 
 
 def _document(
     raw: bytes, start: int, node: _Node, only_taken: bool, *, root: bool = False
 ) -> bytes:
-    made: list[_Field] = []
+    made: list[RawField] = []
     for name, kind, at, end in walk(raw, start):
         is_id = root and name == b"_id"
         field = _MappedField(name) if is_id else _mapped(name, node, only_taken, root=root)
@@ -241,19 +256,19 @@ def _document(
         if field is not None and value is not None:
             made.append((kind, field.name, value))
     if any(below.name for below in node.below.values()):
-        _require_one_of_each(made, "rename")
-    return _encoded(made)
+        require_one_of_each(made, "rename")
+    return document_of(made)
 
 
 def _flattened(raw: bytes, flatten: Flattening) -> bytes:
     made = list(_flat(raw, 0, b"", flatten.separator.encode(), flatten.depth))
-    _require_one_of_each(made, "flatten")
-    return _encoded(made)
+    require_one_of_each(made, "flatten")
+    return document_of(made)
 
 
 def _flat(
     raw: bytes, start: int, prefix: bytes, separator: bytes, depth: int | None
-) -> Iterator[_Field]:
+) -> Iterator[RawField]:
     for name, kind, at, end in walk(raw, start):
         is_flat = kind != DOCUMENT or depth == 0 or end - at == EMPTY_DOCUMENT
         if is_flat or (not prefix and name == b"_id"):
@@ -261,29 +276,6 @@ def _flat(
         else:
             below = None if depth is None else depth - 1
             yield from _flat(raw, at, prefix + name + separator, separator, below)
-
-
-def _element(kind: int, name: bytes, value: bytes) -> bytes:
-    return b"%c%b\0%b" % (kind, name, value)
-
-
-def _encoded(fields: Sequence[_Field]) -> bytes:
-    return encoded(b"".join([_element(*each) for each in fields]))
-
-
-def _require_one_of_each(fields: Sequence[_Field], rule: str) -> None:
-    names = [name for _, name, _ in fields]
-    if len(set(names)) < len(names):
-        raise _two_of(rule, next(name for name in names if names.count(name) > 1))
-
-
-def _two_of(rule: str, name: bytes) -> ValueError:
-    return ValueError(f"{rule} makes two fields {name.decode(errors='replace')!r}")
-
-
-def _array(values: Sequence[tuple[int, bytes]]) -> bytes:
-    elements = [_element(kind, b"%d" % at, value) for at, (kind, value) in enumerate(values)]
-    return encoded(b"".join(elements))
 
 
 def _string(text: bytes) -> bytes:

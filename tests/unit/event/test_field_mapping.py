@@ -98,13 +98,29 @@ def test_a_field_whose_name_is_a_number_is_like_an_index_in_documents_and_update
     assert found.full_document == {"_id": 1, "items": {"0": {"code": "a"}}}
     assert found.update_description == {
         "updatedFields": {"items.0.code": "a"},
-        "removedFields": ["items.2.code"],
+        "removedFields": ["items.2.code", "items.1"],
     }
     (found,) = FieldMapping([], ["items.cost", "sku"], {}).of([event])
     assert found.full_document == {**document, "items": {"0": {"sku": "a"}, "1": 7}}
     assert found.update_description == {
         "updatedFields": {"items.0.sku": "a", "items.1": 7, "0.sku": "b"},
         "removedFields": ["items.2.sku"],
+    }
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["as the server", "reshaped"])
+def test_a_field_that_becomes_a_value_of_which_nothing_is_taken_is_removed(order: int) -> None:
+    parts: list[tuple[str, Any]] = [
+        ("updatedFields", {"customer": None, "items.0": 7, "total": 5}),
+        ("removedFields", ["customer.card", "note"]),
+    ]
+    event = ChangeEvent.from_document({"updateDescription": dict(parts[::order])})
+    (found,) = FieldMapping(["customer.name", "items.sku", "note"], [], {"customer": "who"}).of(
+        [event]
+    )
+    assert found.update_description == {
+        "updatedFields": {},
+        "removedFields": ["note", "who", "items.0"],
     }
 
 
