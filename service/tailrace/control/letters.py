@@ -116,7 +116,7 @@ class DeadLetters:
                         by_snapshot.add(of)
                         queues = [queue for queue in chosen.first if queue[:2] == of]
                         request = partial(request_snapshot, self.desired_states, watcher, by=by)
-                        lock = self.locks["snapshot"]
+                        lock = self.locks[f"snapshot of {watcher.name}"]
                         snapshot = LetterSnapshot(watcher, self.store, request, lock)
                         await _stored(snapshot.instead(queues, outcome.note))
                         continue

@@ -144,7 +144,7 @@ async def _begin(
     from tailrace.errors import CheckpointError, describe
 
     watcher, begun = subject.watcher, dict[str, str]()
-    async with control.locks["snapshot"]:
+    async with control.locks[f"snapshot of {watcher.name}"]:
         for record, plan in plans:
             if plan.is_empty:
                 continue

@@ -60,7 +60,7 @@ async def _replay(control: Control, scope: str, body: ReplayBody, by: str) -> Do
     if body.dry_run:
         details = replays.planned_document(handler, span, by)
         return Done(f"{effect}. Dry run: nothing was handed over", details=details)
-    async with control.locks["replay"]:  # of two requests at once, one is refused
+    async with control.locks[f"replay of {scope}"]:  # of two requests at once, one is refused
         require_followed(watcher)
         require_loaded(watcher)
         if watcher.replays.is_wanted(handler):

@@ -48,7 +48,8 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
     }
     seen = subject.status.handled_snapshot
     before = f"snapshot {seen.progress.id} {seen.progress.state.value}" if seen else "none"
-    async with control.locks["snapshot"]:  # a request is made of what is under way, and stored
+    # A request is made of what is under way, and stored.
+    async with control.locks[f"snapshot of {scope}"]:
         try:
             wanted = calls[action](rows_begun(subject, action))
         except ValueError as error:

@@ -24,6 +24,7 @@ from tailrace.snapshot.snapshots import Snapshots
 from tailrace.stores.memory import MemoryDeadLetters, MemoryDesiredStates
 from tests.contract.stores import letter
 from tests.contract.test_verification_store import FIRST
+from tests.guards import against_hanging
 from tests.handlers import handler
 from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import changes, checkpoint, settle
@@ -212,3 +213,30 @@ async def test_dead_letters_wait_while_it_is_not_known_which_snapshot_is_under_w
     with pytest.raises(ActionRefused, match="is starting: try again"):
         await ask(control, REPLAY_ONE, letter(1).id, LetterBody(), BY)
     assert len(await letters.letters()) == 1
+
+
+async def test_a_request_of_one_scope_waits_for_no_request_of_another() -> None:
+    """The store does not answer about that one: a record may be locked by somebody's shell."""
+
+    class Silent(SlowStates):
+        async def write(self, desired: DesiredState) -> bool:
+            while desired.scope == "orders":
+                await anyio.sleep_forever()
+            return await super().write(desired)
+
+    states = Silent()
+    _, control, _ = positioned(states=states)
+    users = Scope("users", "shop", "users")
+    rows = Snapshots(users, Gone(), SnapshotOptions())
+    other = Watching(ScriptedDriver(), Destination().routed(), scope=users, rows=rows)
+    other.watcher.status.enter(WatcherState.CAUGHT_UP)
+    control.supervisor.watchers.append(other.watcher)
+    for watcher in control.supervisor.watchers:
+        await watcher.scope.desired.load(states)
+    async with anyio.create_task_group() as requests:
+        requests.start_soon(ask, control, SNAPSHOT, "orders", START, BY)
+        await anyio.wait_all_tasks_blocked()
+        with against_hanging():
+            done = await ask(control, SNAPSHOT, "users", START, BY)
+        requests.cancel_scope.cancel()
+    assert done.message == "scope 'users': start of its snapshot is accepted"
