@@ -76,6 +76,21 @@ def test_the_images_of_both_architectures_get_one_tag(calls: Path) -> None:
     ]
 
 
+def test_manifests_and_pages_name_the_version_that_is_built() -> None:
+    """As an image's tag, or a wheel's name: what a release would leave behind is found here."""
+    named = re.compile(
+        r"(?:\btailrace(?:-spark)?[:-]|newTag: |IMAGE:|^Version )(\d+\.\d+\.\d+)", re.M
+    )
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    found = {
+        (path.relative_to(ROOT), version)
+        for path in [*(ROOT / "deploy/kubernetes").rglob("*.yaml"), *pages]
+        for version in named.findall(path.read_text())
+    }
+    assert len(found) >= 6
+    assert {version for _, version in found} == {__version__}, found
+
+
 @pytest.mark.parametrize("tag", ["v9.9.9", f"v{__version__}x"])
 def test_a_tag_of_another_version_is_refused_before_anything_is_built(tag: str) -> None:
     done = subprocess.run(
