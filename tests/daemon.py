@@ -23,7 +23,7 @@ from tests.checkout import IMPORTS
 from tests.forks import Command, Fork
 
 WAIT_SECONDS = 60.0
-_BEHIND_SECONDS = 2.0
+BEHIND_SECONDS = 2.0
 
 
 def until(
@@ -203,7 +203,7 @@ class Daemon:
     def is_behind(self, scope: str = "orders") -> bool:
         """Whether changes wait for seconds to be handled, far less than what stops a snapshot."""
         lags = self.status(scope).get("lag_seconds") or {}
-        return max(map(float, filter(None, lags.values())), default=0.0) > _BEHIND_SECONDS
+        return max(map(float, filter(None, lags.values())), default=0.0) > BEHIND_SECONDS
 
     def until_handled(self, **changes: int) -> None:
         """Waits until each of these handlers has had so many changes since the process began.

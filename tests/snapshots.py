@@ -28,6 +28,7 @@ from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.snapshots import Snapshots
 from tailrace.stores.memory import MemoryDeadLetters, MemoryDesiredStates
 from tailrace.stream import ChangeStreamOptions, Interrupt
+from tests.daemon import BEHIND_SECONDS
 from tests.handlers import handler
 from tests.mongod import Client, ReplicaSet
 from tests.unit.engine.stores import ScriptedStore
@@ -103,6 +104,7 @@ class Copy:
     stream: dict[str, Any] = field(default_factory=lambda: {"max_await_time_ms": 200})
     snapshots: Snapshots = field(init=False)
     watcher: Watcher = field(init=False)
+    _lag: float = 0.0
 
     @asynccontextmanager
     async def run(self, *, kill: bool = False) -> AsyncIterator[Watcher]:
@@ -210,7 +212,13 @@ class Copy:
         with anyio.fail_after(60):
             while not condition():
                 assert self.watcher.status.state is not WatcherState.HALTED, self.watcher.status
+                self._lag = max(self.watcher.status.lags.values(), default=0.0)
                 await anyio.sleep(0.002)
+        self._lag = 0.0
+
+    def is_behind(self) -> bool:
+        """Whether changes wait for seconds to be handled: writers beside it must wait, too."""
+        return self._lag > BEHIND_SECONDS
 
 
 def fold(events: Sequence[ChangeEvent], state: State | None = None) -> State:

@@ -1,14 +1,15 @@
 """Runs contenders in turns, A B C A B C, so that other load on the machine affects all of them."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tests.bench.contenders import Contender
-from tests.bench.processes import Source, Span
+from tests.bench.processes import Client, Source, Span
 
 _WARM_REPLIES = 5
 
@@ -71,15 +72,47 @@ def _run(source: Source, row: Row, scale: float) -> None:
 
 def _measured(source: Source, contender: Contender, scale: float) -> tuple[Span, float, int, int]:
     """The span, the most memory in MB, and the events sent and handled, of one process."""
-    replies = max(round(contender.replies * scale * 1000 / source.reply_events), 2)
+    with _warm(source, contender) as client:
+        span = _span(client, source, contender, scale)
+        return span, client.peak_mb, source.serve(0), client.handled()
+
+
+def neighbours(
+    pair: Sequence[Source], contender: Contender, turns: int, scale: float
+) -> Iterator[float]:
+    """How many times as much an event of the second source costs as one of the first, a few times.
+
+    Both processes live at the same time and work in short turns: whatever else runs on the machine
+    makes both of them dearer by the same factor.
+    """
+    with ExitStack() as stack:
+        clients = [stack.enter_context(_warm(source, contender)) for source in pair]
+        for _ in range(turns):
+            one, other = (
+                _span(client, source, contender, scale / turns).cpu_per_million
+                for client, source in zip(clients, pair, strict=True)
+            )
+            yield other / one
+        for client, source in zip(clients, pair, strict=True):
+            if (handled := client.handled()) != (sent := source.serve(0)):
+                raise RuntimeError(f"{contender.label}: handled {handled} of {sent} events")
+
+
+@contextmanager
+def _warm(source: Source, contender: Contender) -> Iterator[Client]:
+    """A process of the contender that has handled some replies; killed at the end of the block."""
     warm = max(round(_WARM_REPLIES * 1000 / source.reply_events), 1)
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
         client = contender.start(source.uri, Path(directory))
         try:
             source.order("await 1")
             source.serve(warm)
-            span = client.handle(source, replies, contender.quiet_seconds)
-            return span, client.peak_mb, source.serve(0), client.handled()
+            yield client
         finally:
             client.kill()
             source.order("await 0")
+
+
+def _span(client: Client, source: Source, contender: Contender, scale: float) -> Span:
+    replies = max(round(contender.replies * scale * 1000 / source.reply_events), 2)
+    return client.handle(source, replies, contender.quiet_seconds)

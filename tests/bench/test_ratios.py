@@ -1,65 +1,99 @@
 """Guards the promised ratios of the benchmark: a change that halves the speed fails here.
 
-It compares ratios of CPU time within one run, so that a busy machine slows both sides. Six tenths
-of a promised ratio are enough, because CPU seconds vary on a shared core. A missed ratio is
-measured once more.
+It compares ratios of CPU time. What else runs on the machine takes the caches from a process, and
+so only adds to its CPU time: the least of several runs counts, of both sides of a ratio. What
+misses a bound is measured again, together with what it is compared to. Six tenths of a promised
+ratio are enough.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
 
 import pytest
 
 from tests.bench import contenders
 from tests.bench.__main__ import STANDARD
-from tests.bench.comparison import compare
+from tests.bench.comparison import compare, neighbours
 from tests.bench.contenders import Contender
 from tests.bench.processes import Source
 
+_GUARDED = (contenders.EVENT, contenders.RELAXED, contenders.PARQUET)
 _SLACK = 0.6
 _SCALE = 0.06
-_VARIOUS = (contenders.EVENT, contenders.RELAXED, contenders.PARQUET)
+_ROUNDS = 5
+_TURNS = 6
 _DEARER = 2.2
 """The most that an event in another layout than mongod's plain one may cost, as a ratio; 1.6 is
 usual."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def source() -> Iterator[Source]:
     running = Source(*STANDARD)
     yield running
     running.close()
 
 
-def suspects(source: Source, guarded: Sequence[Contender]) -> dict[str, str]:
-    """The contenders that miss a bound, by name, with what was measured."""
-    bases = {base for each in guarded for base in each.bounds}
-    run = [each for each in contenders.ALL if each.name in bases or each in guarded]
-    source.reload(*STANDARD)
-    rows = {row.contender.name: row for row in compare(source, run, 1, _SCALE)}
-    found = {}
-    for each in guarded:
-        row = rows[each.name]
-        for base, least in each.bounds.items():
-            ratio = rows[base].cpu_per_million / row.cpu_per_million
-            if ratio < least * _SLACK:
-                found[each.name] = f"{ratio:.1f} x {base} where {least} is promised"
-        if row.peak_mb > each.most_mb / _SLACK:
-            found[each.name] = f"{row.peak_mb:.0f} MB"
-    source.reload(*STANDARD, "various")
-    for row in compare(source, [each for each in _VARIOUS if each in guarded], 1, _SCALE):
-        name = row.contender.name
-        ratio = row.cpu_per_million / rows[name].cpu_per_million
-        if ratio > _DEARER:
-            found[name] = f"{ratio:.1f} x for other layouts"
-    return found
+@pytest.fixture(scope="module")
+def various() -> Iterator[Source]:
+    """Events in other layouts."""
+    running = Source(*STANDARD)
+    running.reload(*STANDARD, "various")
+    yield running
+    running.close()
+
+
+@dataclass(slots=True)
+class Least:
+    """By name of a contender, the least of its runs: CPU time of an event, and peak of memory."""
+
+    cpu: dict[str, float] = field(default_factory=dict)
+    mb: dict[str, float] = field(default_factory=dict)
+
+    def measure(self, source: Source, guarded: Sequence[Contender]) -> None:
+        """One more run of each, and of what they are compared to."""
+        bases = {base for each in guarded for base in each.bounds}
+        run = [each for each in contenders.ALL if each.name in bases or each in guarded]
+        for row in compare(source, run, 1, _SCALE):
+            name, cost, mb = row.contender.name, row.cpu_per_million, row.peak_mb
+            self.cpu[name] = min(cost, self.cpu.get(name, cost))
+            self.mb[name] = min(mb, self.mb.get(name, mb))
+
+    def misses(self, each: Contender) -> list[str]:
+        """The bounds that a contender misses, with what was measured."""
+        ratios = {base: self.cpu[base] / self.cpu[each.name] for base in each.bounds}
+        found = [
+            f"{each.name}: {ratios[base]:.1f} x {base} where {least} is promised"
+            for base, least in each.bounds.items()
+            if ratios[base] < least * _SLACK
+        ]
+        if self.mb[each.name] > each.most_mb / _SLACK:
+            found.append(f"{each.name}: {self.mb[each.name]:.0f} MB")
+        return found
 
 
 @pytest.mark.integration
 def test_an_event_costs_no_more_than_is_promised(source: Source) -> None:
-    """Every contender also proves that it has handled exactly the events that were sent.
+    """Every contender also proves that it has handled exactly the events that were sent."""
+    least, suspected = Least(), [*_GUARDED, contenders.EVENTS, contenders.RAW]
+    for _ in range(_ROUNDS):
+        least.measure(source, suspected)
+        suspected = [each for each in suspected if least.misses(each)]
+        if not suspected:
+            break
+    assert not [miss for each in suspected for miss in least.misses(each)]
 
-    Other layouts: numbers, texts and UUIDs as keys, shard keys, expanded events, transactions.
-    """
-    guarded = (*_VARIOUS, contenders.EVENTS, contenders.RAW)
-    if suspected := suspects(source, guarded):
-        assert not suspects(source, [each for each in guarded if each.name in suspected])
+
+@pytest.mark.integration
+@pytest.mark.parametrize("contender", _GUARDED, ids=lambda each: each.name)
+def test_an_event_in_another_layout_costs_hardly_more(
+    source: Source, various: Source, contender: Contender
+) -> None:
+    """Numbers, texts and UUIDs as keys, shard keys, expanded events, transactions."""
+    ratios: list[float] = []
+    for _ in range(_ROUNDS):
+        ratios += neighbours((source, various), contender, _TURNS, _SCALE)
+        if median(ratios) <= _DEARER:
+            break
+    assert median(ratios) <= _DEARER, ratios

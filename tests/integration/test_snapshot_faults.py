@@ -216,7 +216,7 @@ async def test_elections_in_mid_copy_repeat_no_row(
         scene.db.a.insert_many([{"_id": each} for each in ids[:600]])
         options = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=200)
         copy = Copy(replica_set.uri + QUICK, Scope("s", database, "a"), Recorder(), options)
-        with Writers(client, database, ["a"], ids, 1, pause=0.01):
+        with Writers(client, database, ["a"], ids, 1, pause=0.01, behind=copy.is_behind):
             async with copy.run():
                 for _ in range(2):
                     await copy.until_rows(100)
@@ -238,7 +238,7 @@ async def test_documents_are_read_from_a_secondary(replica_set: ReplicaSet, data
             initial=True, chunk_documents=20, documents_per_second=400, read_preference="secondary"
         )
         copy = scene.copy("a", Recorder(), options)
-        with Writers(client, database, ["a"], ids, 1, pause=0.01):
+        with Writers(client, database, ["a"], ids, 1, pause=0.01, behind=copy.is_behind):
             async with copy.run():
                 await copy.until_done()
         async with copy.run():

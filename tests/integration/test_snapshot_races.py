@@ -241,7 +241,7 @@ async def test_no_row_comes_twice_when_the_cursor_of_the_stream_is_killed(scene:
     scene.db.c.insert_many([{"_id": each} for each in ids[:400]])
     copy = scene.copy("c", options=replace(SLOW))
     kill = partial(scene.server.kill_cursors, scene.database)
-    with Writers(scene.client, scene.database, ["c"], ids, 3, pause=0.01):
+    with Writers(scene.client, scene.database, ["c"], ids, 3, pause=0.01, behind=copy.is_behind):
         async with copy.run():
             for _ in range(3):
                 await copy.until_rows(60)

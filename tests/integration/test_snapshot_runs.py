@@ -115,7 +115,7 @@ async def test_every_chunk_is_the_source_at_its_time(
     filled = scene.source("c")
     copy = scene.copy("c", options=options, driver_name=driver)
     with scene.db.c.watch(max_await_time_ms=50) as witness:
-        with Writers(scene.client, scene.database, ["c"], ids, seed):
+        with Writers(scene.client, scene.database, ["c"], ids, seed, behind=copy.is_behind):
             async with copy.run():
                 await copy.until_done()
         async with copy.run():
@@ -140,7 +140,9 @@ async def test_crashes_and_stops_lose_nothing(scene: Scene, seed: int, by_batch:
     fill(scene, "c", ids[:1000])
     options = SnapshotOptions(initial=True, chunk_documents=40, parallel=1 + 2 * seed)
     copy = scene.copy("c", Recorder(delay=0.002), options, by_batch=by_batch)
-    with Writers(scene.client, scene.database, ["c"], ids, seed, pause=0.003):
+    with Writers(
+        scene.client, scene.database, ["c"], ids, seed, pause=0.003, behind=copy.is_behind
+    ):
         for kill in (True, False, True, False, True, False):
             async with copy.run(kill=kill):
                 await copy.until_rows(60)
@@ -196,7 +198,9 @@ async def test_handlers_that_fail_do_not_go_back(scene: Scene, seed: int) -> Non
         options,
         beside=[handler("quick", quick.on_event), handler("slow", on_events=slow.on_events)],
     )
-    with Writers(scene.client, scene.database, ["c"], ids, seed, pause=0.004):
+    with Writers(
+        scene.client, scene.database, ["c"], ids, seed, pause=0.004, behind=copy.is_behind
+    ):
         async with copy.run() as watcher:
             await copy.until_done()
             assert watcher.status.counts.restarts
@@ -225,7 +229,7 @@ async def test_transactions_stay_whole_beside_rows(scene: Scene) -> None:
     ids = mixed_ids(600)
     fill(scene, "c", ids[:400])
     copy = scene.copy("c", options=SMALL, grouped=True)
-    with Writers(scene.client, scene.database, ["c"], ids, 1):
+    with Writers(scene.client, scene.database, ["c"], ids, 1, behind=copy.is_behind):
         async with copy.run():
             await copy.until_done()
     async with copy.run():
