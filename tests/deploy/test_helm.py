@@ -581,6 +581,25 @@ def test_a_wrong_value_is_one_clear_error(helm: Helm, case: str) -> None:
         helm.template(values)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "image", "image.repository", "reload", "mongodb", "modules.image", "persistence",
+        "serviceAccount", "networkPolicy.mongodb.ports", "metrics", "pipeline", "pipeline.image",
+    ],
+)  # fmt: skip
+def test_a_section_that_is_null_is_one_clear_error(helm: Helm, path: str) -> None:
+    """Helm takes it away, and templates read what is in it."""
+    values = of_overlay("single")
+    *above, last = path.split(".")
+    section = values
+    for name in above:
+        section = section.setdefault(name, {})
+    section[last] = None
+    with pytest.raises(Refused, match=f"missing property '{last}'"):
+        helm.template(values)
+
+
 def test_a_release_of_another_name_is_a_job_that_the_alerts_know(helm: Helm) -> None:
     values = of_set("tables all the time") | {"metrics": {"monitor": "PodMonitor"}}
     jobs = {
