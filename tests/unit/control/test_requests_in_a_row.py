@@ -18,16 +18,20 @@ from tailrace.control.actions.restart import RESTART
 from tailrace.control.actions.seek import SEEK, SeekBody
 from tailrace.control.actions.skip import SKIP, SkipBody
 from tailrace.control.actions.snapshot import SNAPSHOT, SnapshotBody
+from tailrace.control.actions.verify import VERIFY, VerifyBody
 from tailrace.control.bodies import ApplyBody, Body
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.server_positions import moment
-from tailrace.engine import Watcher, WatcherState, handler_runs, shared_stream
+from tailrace.destination import DocumentId, HeldKey, HeldKeys, HeldRows, Namespace, Row
+from tailrace.engine import RunIdentity, Watcher, WatcherState, handler_runs, shared_stream
 from tailrace.engine.watches import watch_desired_states
 from tailrace.event import ChangeEvent
 from tailrace.event.reply import Reply, read_reply
+from tailrace.model.verification import VerificationState
 from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import Snapshots
+from tailrace.verify import run, verifications
 from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import change, changes, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
@@ -51,11 +55,20 @@ REQUESTS: Mapping[str, tuple[Action, Body]] = {
     "seek audit": (SEEK, SeekBody(at=moment(time(4)), wait=0, handler="audit")),
     "snapshot audit": (SNAPSHOT, SnapshotBody(handler="audit")),
     "snapshot other": (SNAPSHOT, SnapshotBody(handler="other")),
+    "verify": (VERIFY, VerifyBody(handler="audit")),
+    "verify --pause": (VERIFY, VerifyBody(action="pause")),
+    "verify --cancel": (VERIFY, VerifyBody(action="cancel")),
 }
 
 
+@dataclass
 class OneDocument:
     """A server with one collection that has one document."""
+
+    driver: Any = None
+
+    async def start_session(self) -> Any:
+        return await self.driver.start_session()
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         collection = {"name": "orders", "info": {"uuid": bson.Binary(b"u" * 16)}}
@@ -70,6 +83,24 @@ class OneDocument:
         found = [] if "$gt" in str(find.command["filter"]) else [{"_id": 1}]
         cursor = {"firstBatch": found, "id": 0, "ns": "shop.orders"}
         return [read_reply(bson.encode({"cursor": cursor, "operationTime": time(9)}))]
+
+
+class OneRow:
+    """The rows of a destination that has just that document."""
+
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+        return [{"key": str(each.document_key)} for each in documents]
+
+    async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
+        return HeldRows([{"key": str(bson.decode(each.raw))} for each in keys])
+
+    async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
+        return HeldKeys([HeldKey("1", DocumentId(bson.encode({"_id": 1})))])
+
+
+@asynccontextmanager
+async def one_row(identity: RunIdentity) -> AsyncIterator[OneRow]:
+    yield OneRow()
 
 
 class Counting(Destination):
@@ -99,15 +130,19 @@ class Case:
 
     def __post_init__(self) -> None:
         both = [replace(each.routed(concurrency=1), rows=rows) for each in (self.audit, self.other)]
+        both[0] = replace(both[0], handler=replace(both[0].handler, comparison=one_row))
         driver = ScriptedDriver(*changes(1, 10))
         self.one = Watching(driver, *both, checkpoint_seconds=0, rows=rows())
         self.one.runtime.clock.answered(time(9))
         self.control = control_of(self.one, reload=self._reload)
+        self.control.verifications.server = lambda: OneDocument(driver)
 
     async def _reload(self, *, dry_run: bool) -> Done:
         done = anyio.Event()
 
         async def begin() -> Watcher:
+            await self.control.supervisor.end_side_calls(SCOPE.name, 10)
+            await anyio.lowlevel.checkpoint()
             done.set()
             return Watcher(replace(self.one.watcher.plan, rows=rows()), self.one.runtime)
 
@@ -128,6 +163,7 @@ class Case:
         states, supervisor = self.one.runtime.desired_states, self.control.supervisor
         async with running(supervisor) as logs, anyio.create_task_group() as beside:
             beside.start_soon(watch_desired_states, states, supervisor.apply, 0.01)
+            beside.start_soon(self.control.verifications.run)
             await until(lambda: len(self.audit.handled) == len(self.other.handled) == 9)
             await until(lambda: self.states == {WatcherState.CAUGHT_UP})
             if state is WatcherState.HALTED:
@@ -148,13 +184,19 @@ class Case:
     async def until_quiet(self) -> None:
         """Lets what is paused or halted go on, once it is, until there is nothing to do."""
         self.one.driver.unsent.clear()
-        while not self._is_quiet:
+        compared = self.control.verifications
+        while not self._is_quiet or any(
+            not each.is_over for each in await compared.store.load(SCOPE.name)
+        ):
             wanted = await self.one.runtime.desired_states.load(SCOPE.name)
             states = self.states
             if WatcherState.HALTED in states:
                 self.control.supervisor.restart(SCOPE.name)
             elif wanted is not None and wanted.of("audit").paused and WatcherState.PAUSED in states:
                 await ask(self.control, RESUME, SCOPE.name, ApplyBody(wait=0))
+            going_on = compared.running(SCOPE.name, "audit")
+            if going_on is not None and going_on.record.state is VerificationState.PAUSED:
+                await compared.change(going_on, VerificationState.RUNNING)
             await anyio.lowlevel.checkpoint()
 
     @property
@@ -189,6 +231,8 @@ class Case:
             "snapshot audit": self.audit.snapshots == snapshots + self.accepted["snapshot audit"],
             "snapshot other": self.other.snapshots == snapshots + self.accepted["snapshot other"],
         }
+        compared = sum(each["state"] == "done" for each in self.logged("verification.ended"))
+        has["verify"] = self.accepted["verify --cancel"] or compared == self.accepted["verify"]
         return [name for name in self.accepted if not has.get(name, True)]
 
 
@@ -196,6 +240,8 @@ class Case:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler_runs, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(shared_stream, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(verifications, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(run, "_OBSTACLE_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize("state", [WatcherState.CAUGHT_UP, WatcherState.HALTED])
