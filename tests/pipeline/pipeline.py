@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -146,6 +148,21 @@ class Pipeline:
             )
             for row in rows
         ]
+
+
+_LEAN = """
+import sys
+from tailrace.cli import main
+
+slow, *options = sys.argv[1:]
+assert main(["pipeline", "--once", *options]) == 0
+assert not {*slow.split()} & {*sys.modules}, "which take as long as all else"
+"""
+
+
+def run_without_news(*options: str, slow: str = "pandas pyspark") -> None:
+    """A process in which ``tailrace pipeline --once`` must not import what is ``slow``."""
+    subprocess.run([sys.executable, "-c", _LEAN, slow, *options], check=True)
 
 
 def _integer(pairs: dict[str, Any]) -> Any:

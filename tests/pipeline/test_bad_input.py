@@ -266,6 +266,19 @@ def test_a_spark_of_another_version_is_refused(
     assert not tables.exists()
 
 
+@pytest.mark.parametrize("tables", ["/proc/nowhere/tables", "{file}", "{file}/tables"])
+def test_tables_where_nothing_can_be_written_are_refused_before_spark_starts(
+    tables: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake, file = Landing(tmp_path / "lake"), tmp_path / "file"
+    lake.land([Stream().insert("k")])
+    file.touch()
+    tables = tables.format(file=file)
+    assert main(["pipeline", "--once", "--lake", str(lake.path), "--tables", tables]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"tailrace: {tables}: cannot be written: ")
+
+
 def test_a_pipeline_without_its_extra_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,7 +26,7 @@ from tailrace.pipeline.tables.iceberg import IcebergStore
 from tests.checkout import ROOT
 from tests.contract.tables import SCHEMA, keys, written
 from tests.pipeline.events import Stream
-from tests.pipeline.pipeline import Pipeline
+from tests.pipeline.pipeline import Pipeline, run_without_news
 from tests.s3_proxy import S3Proxy
 
 COLUMNS = {
@@ -112,6 +112,7 @@ def test_commands_work_with_a_catalog(iceberg: Pipeline, tmp_path: Path, capsys:
         iceberg.land([s.insert(n, n=n)])
     iceberg.run(batch_events=1, publish_ratio=10)
     config = configuration(iceberg, tmp_path / "config.json")
+    run_without_news("--config", config, slow="pyspark")  # pyiceberg imports pandas
     assert main(["tables", "status", "--config", config, "--json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     assert (table["table"], table["rows"], table["events_waiting"]) == ("shop.orders", 9, 0)

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from tailrace.pipeline import job as module
 from tailrace.pipeline.entry import run
 from tailrace.pipeline.tables import DataFile
 from tests.pipeline.events import Stream
-from tests.pipeline.pipeline import Pipeline
+from tests.pipeline.pipeline import Pipeline, run_without_news
 
 
 def test_publish_at_end_publish_ratio_and_publish_seconds_say_when_tables_change(
@@ -133,16 +131,6 @@ def test_large_tables_are_written_as_several_files_however_well_they_compress(
     assert files.count_for(halves) == count
 
 
-_LEAN = """
-import sys
-from tailrace.cli import main
-
-assert main(sys.argv[1:]) == 0
-for slow in ("pandas", "pyspark"):
-    assert slow not in sys.modules, "which takes as long as all else"
-"""
-
-
 def test_a_run_without_news_starts_no_spark(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,8 +158,7 @@ def test_a_run_without_news_starts_no_spark(
     assert starts(history=False)
     pipeline.run(columns={"shop.orders": {"n": "long"}})
     assert [starts(columns={"shop.orders": {"n": "long"}}), starts()] == [False, True]
-    places = ["--lake", locations["lake"], "--tables", locations["tables"]]
-    subprocess.run([sys.executable, "-c", _LEAN, "pipeline", "--once", *places], check=True)
+    run_without_news("--lake", locations["lake"], "--tables", locations["tables"])
     shutil.rmtree(pipeline.tables / "history" / "shop.orders")
     assert starts(columns={"shop.orders": {"n": "long"}})
 

@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
 from types import MappingProxyType
 
 from pyarrow import fs
@@ -95,6 +97,20 @@ class Location:
     def exists(self) -> bool:
         (found,) = self.files.get_file_info([self.path])
         return bool(found.type != fs.FileType.NotFound)
+
+    def require_writable(self) -> None:
+        """Raises :class:`PipelineRefused` if this is local, and no file can be created here or, if
+        this does not exist, in the nearest directory above. Leaves nothing behind."""
+        if not isinstance(self.files, fs.LocalFileSystem):
+            return
+        there = Path(self.path)
+        try:
+            while not there.exists():
+                there = there.parent
+            with TemporaryFile(dir=there):
+                pass
+        except OSError as error:
+            raise PipelineRefused(f"{self}: cannot be written: {describe(error)}") from error
 
     def make(self) -> None:
         """Creates the directory, if it is local: object stores have no directories."""

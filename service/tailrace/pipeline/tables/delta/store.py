@@ -25,6 +25,7 @@ class DeltaStore:
     def require_writable(self) -> None:
         if self.location.is_s3:
             require_conditional_writes(self.location)
+        self.location.require_writable()
 
     def load(self, table: Table, version: int | None = None) -> TableVersion:
         location = table.location
