@@ -53,6 +53,9 @@ _URI = re.compile(
 )
 _URI_PASSWORD = re.compile(r"(://[^:@/]*):[^@/]*@")
 
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""What controls a terminal, such as its colours (ECMA-48, 5.4): delta-rs has it in its errors."""
+
 _HINTS = ("://", "pass", "token", "key", "secret", "auth", "bearer", "credential", "pwd")
 """A text with none of these, as most, has no secret except the process's own."""
 
@@ -149,7 +152,7 @@ def shortened(text: str, longest: int) -> str:
 
 
 def masked_line(text: str, longest: int) -> str:
-    """The text in one line, without secrets and shortened."""
+    """The text in one line, without secrets and what controls a terminal, and shortened."""
     if len(text) <= 4 * longest:
         return shortened(_line(text), longest)
     # Cut roughly before it is masked, so that megabytes do not block the event loop.
@@ -158,7 +161,7 @@ def masked_line(text: str, longest: int) -> str:
 
 
 def _line(text: str) -> str:
-    return without_secrets(" ".join(text.split()))
+    return without_secrets(" ".join(_ESCAPES.sub("", text).split()))
 
 
 def _ends(head: str, tail: str, longest: int, length: int) -> str:

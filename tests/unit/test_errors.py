@@ -17,6 +17,7 @@ class Unspeakable(Exception):
     ("error", "line"),
     [
         (OSError("no key\nin the  environment"), "OSError: no key in the environment"),
+        (OSError("a \x1b[31mtoken=\x1b[0mred\x1b[2K"), "OSError: a token=***"),
         (ValueError(), "ValueError"),
         (TailraceError("all is said"), "all is said"),
         (TailraceError(), "TailraceError"),
