@@ -107,6 +107,28 @@ async def test_a_chunk_read_ahead_is_dropped_if_changes_came(
     assert server.times == [TIME, time]
 
 
+async def test_a_machine_that_stands_still_in_a_chunk_is_followed_by_no_long_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It rests for seven times what the server has spent, which is 0.8 s at most."""
+    clock = [1000.0]
+    monkeypatch.setattr(anyio, "current_time", lambda: clock[0])
+
+    class Paused(Counting):
+        async def find(self, find: Find) -> Sequence[Reply]:
+            clock[0] += 10
+            return await super().find(find)
+
+    server = Paused()
+    scope = snapshots(server)
+    assert await read(scope, TIME, briefly=True) == (1, TIME)
+    await scope.prefetch(TIME)
+    assert len(server.times) == 1
+    clock[0] += 6
+    await scope.prefetch(TIME)
+    assert len(server.times) == 2
+
+
 async def test_a_chunk_read_ahead_is_dropped_if_an_operator_ends_the_snapshot() -> None:
     server = Counting()
     scope = snapshots(server)
