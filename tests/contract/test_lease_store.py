@@ -8,6 +8,7 @@ import pytest
 from tailrace.model.lease import Lease, LeaseTable, Member
 from tailrace.replicas.ports import LeaseStore
 from tests.contract.stores import Backing
+from tests.guards import against_hanging
 
 LONG, SHORT = 60.0, 0.2
 A = Member("a-1", "a:9464")
@@ -39,7 +40,7 @@ async def acquired(store: LeaseStore, owner: str, seconds: float = LONG) -> Leas
 
 
 async def until_free(store: LeaseStore) -> Lease:
-    with anyio.fail_after(10):
+    with against_hanging():
         while not (found := await lease(store)).free:  # noqa: ASYNC110 - no event tells it
             await anyio.sleep(0.02)
     return found
@@ -187,7 +188,7 @@ async def test_members_come_and_go(store: LeaseStore) -> None:
     assert (await store.read()).members == []
     await store.renew(A.id, [], SHORT, A)
     await store.renew(B.id, [], LONG, B)
-    with anyio.fail_after(10):
+    with against_hanging():
         while len((table := await store.read()).members) > 1:  # noqa: ASYNC110 - as above
             await anyio.sleep(0.02)
     (found,) = table.members

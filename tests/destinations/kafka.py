@@ -97,7 +97,7 @@ class Kafka:
         assert producer.flush(30) == 0
 
     def topics(self) -> list[str]:
-        names = self.server.admin.list_topics(timeout=10).topics
+        names = self.server.admin.list_topics(timeout=60).topics
         return sorted(name for name in names if name.startswith(f"{self.prefix}."))
 
 

@@ -166,16 +166,16 @@ class KafkaServer(ServerProcess):
 
         def applied() -> list[bool]:
             """Whether the broker applies each rule: it does so some time after its answer."""
-            return [bool(self.admin.describe_acls(each).result(10)) for each in filters]
+            return [bool(self.admin.describe_acls(each).result(60)) for each in filters]
 
         for result in self.admin.create_acls(rules).values():
-            result.result(10)
+            result.result(60)
         until(lambda: all(applied()), "the rules")
         try:
             yield
         finally:
             for removed in self.admin.delete_acls(filters).values():
-                removed.result(10)
+                removed.result(60)
             until(lambda: not any(applied()), "no rules")
 
     @cached_property
@@ -187,7 +187,7 @@ class KafkaServer(ServerProcess):
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         change = UserScramCredentialUpsertion(user, info, password.encode())
         for result in self.admin.alter_user_scram_credentials([change]).values():
-            result.result(10)
+            result.result(60)
 
     def messages(self, *topics: str, isolation: str = "read_committed") -> list[Message]:
         """What is in the topics now, by topic and partition, in order."""
@@ -203,7 +203,7 @@ class KafkaServer(ServerProcess):
         consumer = Consumer(options)
         found: list[Message] = []
         try:
-            known = consumer.list_topics(timeout=10).topics
+            known = consumer.list_topics(timeout=60).topics
             for topic in topics:
                 for partition in known[topic].partitions if topic in known else ():
                     consumer.assign([TopicPartition(topic, partition, 0)])

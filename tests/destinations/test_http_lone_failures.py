@@ -20,6 +20,7 @@ from tests.destinations.http_endpoint import (
     receiving,
     silence,
 )
+from tests.guards import against_hanging
 from tests.handlers import deliver
 
 Fails = Callable[[web.Request], Any]
@@ -139,7 +140,7 @@ async def test_an_endpoint_that_accepts_nothing_is_an_outage(batch_size: int) ->
             for number in range(1, 9):
                 harness.changes.insert({"_id": number})
             before = len(endpoint.received)
-            with anyio.fail_after(30):
+            with against_hanging():
                 while len(endpoint.received) < before + 12:
                     await anyio.lowlevel.checkpoint()
             bad.clear()

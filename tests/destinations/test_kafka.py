@@ -33,7 +33,7 @@ def create(topics: kafka.Kafka, name: str, **config: object) -> str:
     name = name.format(topics.prefix)
     options = {option.replace("_", "."): str(value) for option, value in config.items()}
     new = NewTopic(name, 1, config=options)
-    topics.server.admin.create_topics([new])[name].result(10)
+    topics.server.admin.create_topics([new])[name].result(60)
     return name
 
 
@@ -43,7 +43,7 @@ def configure(topics: kafka.Kafka, topic: str, name: str, value: object) -> None
     place = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin = topics.server.admin
     for result in admin.incremental_alter_configs([place]).values():
-        result.result(10)
+        result.result(60)
 
 
 # --- messages --------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ async def test_a_created_topic_has_partitions_replication_factor_and_room_for_ma
     async with opened(topics, **more) as bus:
         await bus.write(batch(event(1, text="x" * 2_900_000)))
     (name,) = topics.topics()
-    created = topics.server.admin.list_topics(name, timeout=10).topics[name]
+    created = topics.server.admin.list_topics(name, timeout=60).topics[name]
     assert [len(each.replicas) for each in created.partitions.values()] == [1, 1, 1]
     assert ids(topics) == [1]
 
@@ -212,7 +212,7 @@ async def test_a_topic_that_is_deleted_is_made_again(
         former = await begun(bus) if exactly_once else None
         await bus.write(batch(event(0), position="a", former=former))
         name = ORDERS.format(topics.prefix)
-        topics.server.admin.delete_topics([name])[name].result(10)
+        topics.server.admin.delete_topics([name])[name].result(60)
 
         async def written() -> None:
             at = await bus.begin(scope()) if exactly_once else "a"

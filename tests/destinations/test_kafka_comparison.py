@@ -109,7 +109,7 @@ async def test_a_topic_without_its_beginning_proves_nothing(
         await deliver(handler, *[changes.insert({"_id": n}) for n in range(3)])
         cut = topics.server.admin.delete_records([TopicPartition(topic_of(topics), 0, 1)])
         for result in cut.values():
-            result.result(10)
+            result.result(60)
         with pytest.raises(ScopeHalted, match=r"begins at offset 1: .*cleanup.policy=compact"):
             await compared(handler, changes)
 
@@ -121,7 +121,7 @@ async def test_a_key_whose_messages_are_in_two_partitions_has_its_last_one(
         await deliver(handler, *[changes.insert({"_id": n, "n": 1}) for n in range(20)])
         created = topics.server.admin.create_partitions([NewPartitions(topic_of(topics), 4)])
         for result in created.values():
-            result.result(10)
+            result.result(60)
     async with opened(bus) as handler:
         await deliver(handler, *[changes.update(n, {"n": 2}) for n in range(20)])
         assert not await compared(handler, changes)

@@ -104,7 +104,7 @@ async def test_a_transaction_that_a_dead_process_left_open_is_ended_at_once(
 
 async def test_a_positions_topic_of_several_partitions_is_not_used(topics: kafka.Kafka) -> None:
     name = f"{topics.prefix}-positions"
-    topics.server.admin.create_topics([NewTopic(name, 2)])[name].result(10)
+    topics.server.admin.create_topics([NewTopic(name, 2)])[name].result(60)
     async with opened(topics, exactly_once=True) as bus:
         with pytest.raises(Unavailable, match=r"positions_topic.*2 partitions instead of 1"):
             await bus.begin(scope())
@@ -114,7 +114,7 @@ async def test_a_positions_topic_that_forgets_positions_is_told_by_a_probe(
     topics: kafka.Kafka,
 ) -> None:
     name = f"{topics.prefix}-positions"
-    topics.server.admin.create_topics([NewTopic(name, 1)])[name].result(10)
+    topics.server.admin.create_topics([NewTopic(name, 1)])[name].result(60)
     async with opened(topics, exactly_once=True) as bus:
         with pytest.raises(Unavailable, match=r"would lose positions.* compact instead of delete"):
             await bus.probe(ProbeContext([], ""))
@@ -137,14 +137,14 @@ async def test_a_positions_topic_that_is_deleted_is_made_again_and_said(
         await begun(bus)
         await bus.write(batch(event(1), position="a"))
         if not restarts:
-            topics.server.admin.delete_topics([name])[name].result(10)
+            topics.server.admin.delete_topics([name])[name].result(60)
             with pytest.raises(Unavailable):
                 await bus.write(batch(event(2), position="b", former="a"))
             with capture_logs() as logs:
                 assert await begun(bus) is None
             await bus.write(batch(event(2), position="b"))
     if restarts:
-        topics.server.admin.delete_topics([name])[name].result(10)
+        topics.server.admin.delete_topics([name])[name].result(60)
         async with opened(topics, exactly_once=True) as bus:
             with capture_logs() as logs:
                 assert await until_available(lambda: bus.begin(scope(epoch=2))) is None

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import bson
 import pytest
 import trustme
@@ -23,6 +22,7 @@ from tailrace.testing import Changes
 from tests.destinations.calling import attempted, opened, send
 from tests.destinations.nats import MAX_PAYLOAD, Nats, NatsServer
 from tests.destinations.nats_operator import operator
+from tests.guards import against_hanging
 from tests.handlers import deliver
 
 NAMES = ["a.b", "a%2Eb", "a b", "*", ">", "ä\n", "x" * 200]
@@ -358,7 +358,7 @@ def _context(ca: Path, certificate: Path) -> ssl.SSLContext:
 
 async def _keep_delivering(handler: Handler, event: ChangeEvent) -> None:
     """Until the server has read its new configuration, and has lost the connection with that."""
-    with anyio.fail_after(30):
+    with against_hanging():
         while True:
             try:
                 await deliver(handler, event)

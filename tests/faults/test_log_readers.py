@@ -116,7 +116,7 @@ def test_a_reader_of_the_log_that_stops_and_continues_is_told_what_is_lost(reade
 
     until(lambda: dropped() == reader.dropped, "the lines about them", progress=dropped)
     assert reader.run.stop() == 0
-    thread.join(10)
+    thread.join(60)
     assert entries[-1]["event"] == "service.stopped"
 
 

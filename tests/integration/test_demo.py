@@ -20,6 +20,7 @@ from tailrace.demo.source import OWN_DATABASE
 from tailrace.demo.workspace import Layout, prepared
 from tailrace.errors import ConfigurationError
 from tests.checkout import IMPORTS
+from tests.guards import against_hanging
 from tests.integration.test_demo_server import running_in
 from tests.mongod import ReplicaSet
 
@@ -106,7 +107,7 @@ async def test_the_demo_ends_by_itself_with_the_proof(own: ReplicaSet, tmp_path:
     assert not layout.server.exists()
     with own.client() as client:
         assert OWN_DATABASE not in client.list_database_names()
-    with anyio.fail_after(20):  # killed; gone as soon as the kernel has freed its memory
+    with against_hanging():  # killed; gone as soon as the kernel has freed its memory
         while running_in(tmp_path):  # noqa: ASYNC110
             await anyio.sleep(0.05)
 

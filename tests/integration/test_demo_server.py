@@ -20,6 +20,7 @@ from tailrace.demo.server import embedded_server, free_port
 from tailrace.demo.source import OWN_DATABASE, DemoSource, opened_source
 from tailrace.demo.workspace import Layout
 from tailrace.errors import ConfigurationError, StartRefused, TailraceError
+from tests.guards import against_hanging
 from tests.mongod import Client, ReplicaSet, program
 
 pytestmark = pytest.mark.integration
@@ -84,7 +85,7 @@ async def test_a_process_that_ignores_the_request_is_killed(tmp_path: Path) -> N
         log=tmp_path / "log",
         grace_seconds=0.1,
     ) as process:
-        with anyio.fail_after(20):
+        with against_hanging():
             await until(lambda: last_lines(process.log) == "deaf")
     assert process.process.returncode == -9
 
@@ -109,7 +110,7 @@ async def kill_a_service(layout: Layout, source: DemoSource, port: int) -> None:
         service.check()
         [pid] = [pid for pid in running_in(layout.root) if "tailrace" in command_line(pid)]
         os.kill(pid, 9)
-        with anyio.fail_after(20):
+        with against_hanging():
             await until(lambda: ended_by_itself(service))
         assert await service.progress() == ServiceProgress(lag=None, all_handled=False)
 

@@ -13,6 +13,7 @@ from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import RangeState, SnapshotMode
 from tailrace.snapshot.options import SnapshotOptions
+from tests.guards import against_hanging
 from tests.mongod import ReplicaSet
 from tests.orders import QUICK
 from tests.snapshots import Copy, Recorder, Scene, behind_gap, fold
@@ -188,7 +189,7 @@ async def test_a_refusal_halts_the_scope(scene: Scene) -> None:
     async with copy.run():
         await copy.until_rows(50)
         scene.server.fail("find", 1, errorCode=2)
-        with anyio.fail_after(20):
+        with against_hanging():
             while copy.watcher.status.state.value != "halted":  # noqa: ASYNC110
                 await anyio.sleep(0.01)
     assert "correct the scope's snapshot" in copy.watcher.status.reason

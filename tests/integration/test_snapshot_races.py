@@ -23,6 +23,7 @@ from tailrace.snapshot.chunk import read_chunk
 from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.plan import plan
 from tests.daemon import until
+from tests.guards import against_hanging
 from tests.mongod import ReplicaSet
 from tests.mongod.operations import operations
 from tests.snapshots import Copy, Recorder, Scene, fold, source
@@ -90,7 +91,7 @@ async def test_a_change_while_the_handler_has_the_chunk_comes_after_the_row(
     holding = Holding()
     copy = scene.copy("c", holding, SLOW)
     async with copy.run():
-        with anyio.fail_after(20):
+        with against_hanging():
             await holding.held.wait()
         change(documents)
         holding.go_on.set()
@@ -105,7 +106,7 @@ async def test_little_is_read_ahead_of_a_handler(scene: Scene) -> None:
     holding, options = Holding(), SnapshotOptions(initial=True, chunk_documents=10)
     copy = scene.copy("c", holding, options)
     async with copy.run():
-        with anyio.fail_after(20):
+        with against_hanging():
             await holding.held.wait()
         await anyio.sleep(0.5)
         assert copy.watcher.status.watermark is not None
@@ -245,7 +246,7 @@ async def test_no_row_comes_twice_when_the_cursor_of_the_stream_is_killed(scene:
         async with copy.run():
             for _ in range(3):
                 await copy.until_rows(60)
-                with anyio.fail_after(30):
+                with against_hanging():
                     while not await anyio.to_thread.run_sync(kill):  # noqa: ASYNC110 - the server's
                         await anyio.sleep(0.02)  # a stream that resumes just now has no cursor
             await copy.until_done()

@@ -10,6 +10,7 @@ from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.snapshot import SnapshotState
 from tailrace.snapshot.options import SnapshotOptions
+from tests.guards import against_hanging
 from tests.handlers import handler
 from tests.snapshots import Copy, Recorder, Scene
 
@@ -37,7 +38,7 @@ async def test_a_stop_while_a_row_waits_for_its_next_attempt_repeats_no_other_ro
     )
     for document in sorted(refused):
         async with copy.run():
-            with anyio.fail_after(20):
+            with against_hanging():
                 while len(beside.rows) < document or len(single.rows) < document - 50:  # noqa: ASYNC110
                     await anyio.sleep(0.01)
         refused.remove(document)
@@ -75,7 +76,7 @@ async def test_an_order_survives_a_stop_while_a_change_waits(scene: Scene, order
         else:
             await copy.until_rows(30)
         scene.db.c.insert_one({"_id": "refused"})
-        with anyio.fail_after(20):
+        with against_hanging():
             await failed.wait()
             done = orders[order](copy)
             while not done():  # noqa: ASYNC110 - the stream's line comes to it
