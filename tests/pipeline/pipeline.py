@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tailrace.config.catalog import TablesAt
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.lake.segment import Documents
-from tailrace.pipeline import changes
+from tailrace.pipeline import log_commit
 from tailrace.pipeline.job import Job, JobProgress
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.segments import LandedLake, all_segments
@@ -90,7 +90,7 @@ class Pipeline:
         job = self.job()
         log = job.log.load()
         for segment in all_segments(job.lake):
-            log, _ = changes.append(self.spark, log, [[segment]])
+            log, _ = log_commit.append(self.spark, log, [[segment]])
 
     @contextmanager
     def compiled(self) -> Iterator[None]:
