@@ -31,6 +31,8 @@ _LENGTH = Struct("<i").pack
 CONTAINERS = (DOCUMENT, ARRAY)
 _EMPTY_VALUES = (NULL, UNDEFINED)
 _STRING = b"%c" % STRING
+_KEEP_THEIR_TYPE = frozenset((*CONTAINERS, *_EMPTY_VALUES))
+"""Other values become texts."""
 _numbered = re.compile(rb"[%b%b][0-9]+\0" % (bytes([DOCUMENT]), bytes([ARRAY]))).search
 """Looks like a document or an array whose name is a number: its type, and the name."""
 
@@ -79,10 +81,13 @@ def changed_document(buffer: bytes, start: int, node: ProtectedNode) -> bytes | 
                     raise ValueError(end)
             if element + 1 == name_at:
                 child = node.terminated[name]
-                changed = changed_value(buffer, kind, at, end, child)
+                changed: bytes | None
+                if child.change is None or kind in _KEEP_THEIR_TYPE:
+                    new = buffer[element:name_at]
+                    changed = changed_value(buffer, kind, at, end, child)
+                else:
+                    new, changed = _STRING, string_value(child.change(kind, buffer[at:end]))
                 if changed is not None:
-                    is_text = child.change is not None and kind not in CONTAINERS
-                    new = _STRING if is_text else buffer[element:name_at]
                     pieces += (buffer[copied:element], new, name, changed)
                     size += len(changed) - (end - at)
                     copied = end
