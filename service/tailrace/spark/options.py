@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from enum import StrEnum
 
 import pyarrow as pa
@@ -39,9 +40,13 @@ NAMES = (
 )
 ACCESS = (
     *("aws_access_key_id", "aws_secret_access_key", "aws_session_token"),
-    *("aws_region", "aws_default_region", "aws_endpoint_url", "aws_endpoint_url_s3"),
+    *("aws_region", "aws_default_region"),
+    *("aws_endpoint_url", "aws_endpoint_url_s3", "aws_endpoint"),
     "aws_virtual_hosted_style_request",
 )
+_AWS = "aws_"
+_ALIKE = 0.9
+"""Names that are so much alike are one name, misspelt: two that are meant are less alike."""
 _SHOWN = 40
 """How many characters of a value a message quotes."""
 _MOST = 2**63 - 1
@@ -70,12 +75,8 @@ class Options:
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Options:
         """Reads options by their names in lower case. Raises :class:`PipelineRefused`."""
-        unknown = [name for name in texts if name not in (*NAMES, *ACCESS)]
-        if unknown:
-            raise PipelineRefused(
-                f"unknown option {unknown[0]!r} of the format tailrace: it knows "
-                f"{', '.join((*NAMES, *map(str.upper, ACCESS)))}"
-            )
+        for name in texts:
+            _require_known(name)
         if not (lake := texts.get("lake", "").strip()):
             raise PipelineRefused(
                 "the option 'lake' is missing: a directory, or s3://bucket/prefix"
@@ -97,7 +98,7 @@ class Options:
             view=LakeView(_one_of(texts, "view", LakeView)),
             max_segments=_count(texts, "max_segments"),
             max_events=_count(texts, "max_events"),
-            access={n.upper(): value for n, value in texts.items() if n in ACCESS},
+            access={n.upper(): value for n, value in texts.items() if n.startswith(_AWS)},
         )
 
 
@@ -194,6 +195,19 @@ def _one_of(texts: Mapping[str, str], name: str, values: type[StrEnum]) -> str:
     if value not in known:
         raise PipelineRefused(f"{name}: {value!r} is not one of {', '.join(known)}")
     return value
+
+
+def _require_known(name: str) -> None:
+    """Other variables of AWS are as harmless as in an environment, but for misspelt ones."""
+    known = (*NAMES, *map(str.upper, ACCESS))
+    if name in NAMES or name in ACCESS:
+        return
+    alike = get_close_matches(name, ACCESS, n=1, cutoff=_ALIKE)
+    if not name.startswith(_AWS) or alike:
+        meant = f" (is {alike[0].upper()} meant?)" if alike else ""
+        raise PipelineRefused(
+            f"unknown option {name!r} of the format tailrace{meant}: it knows {', '.join(known)}"
+        )
 
 
 def _count(texts: Mapping[str, str], name: str) -> int:
