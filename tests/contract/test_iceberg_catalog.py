@@ -3,11 +3,15 @@
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException, UnauthorizedError
+from pyiceberg.expressions.visitors import _ManifestEvalVisitor
+from pyiceberg.table.update import snapshot
+from pyiceberg.typedef import KeyDefaultDict
 
 from tailrace.config.catalog import TablesAt
 from tailrace.errors import PipelineRefused, TablesFenced
@@ -101,6 +105,49 @@ def test_two_writers_with_the_same_segment_are_never_both_accepted(table: Table)
     with pytest.raises(TablesFenced):
         other.commit(written(table, "one"), segments={"a": 1})
     assert keys(table.load()) == ["one", "zero"]
+
+
+def test_a_file_is_found_while_other_threads_look_into_other_manifests(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyiceberg judges each manifest by its partitions, in threads: here one thread has just begun
+    with the manifest of the file when another one begins with the next."""
+    version = table.load()
+    removed = written(table, "one", scope="a")
+    version = version.commit(removed, segments={"a": 1})
+    version = version.commit(written(table, "two", scope="b"), segments={"a": 2})
+    begun, overtaken = Event(), Event()
+
+    class Partitions:
+        """Where an evaluator keeps the partitions of the manifest that it is at."""
+
+        def __set__(self, evaluator: Any, partitions: list[Any]) -> None:
+            if partitions[0].lower_bound == b"a":
+                evaluator.__dict__["partitions"] = partitions
+                begun.set()
+                assert overtaken.wait(30)
+            else:
+                assert begun.wait(30)
+                evaluator.__dict__["partitions"] = partitions
+                overtaken.set()
+
+        def __get__(self, evaluator: Any, _: type) -> Any:
+            return evaluator.__dict__["partitions"]
+
+    class OneEach(KeyDefaultDict[Any, Any]):
+        """Threads never make two evaluators for one key, as when the first one has ended early."""
+
+        making = Lock()
+
+        def __missing__(self, key: Any) -> Any:
+            with self.making:
+                return self.get(key) or super().__missing__(key)
+
+    monkeypatch.setattr(_ManifestEvalVisitor, "partition_fields", Partitions(), raising=False)
+    monkeypatch.setattr(snapshot, "KeyDefaultDict", OneEach)
+    version = version.commit(removes=removed, segments={"a": 3})
+    monkeypatch.undo()
+    assert keys(version) == ["two"]
 
 
 def test_properties_of_two_writers_are_both_set(table: Table) -> None:

@@ -6,7 +6,7 @@ removed files for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table import Transaction
@@ -43,6 +43,12 @@ class NextSnapshot(_OverwriteFiles):
             self.append_data_file(file)
         for file in gone:
             self.delete_data_file(file)
+
+    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
+        # pyiceberg's threads share an evaluator, which keeps the partitions of one manifest, so
+        # that a thread may judge its own manifest by another one's: each gets an evaluator.
+        build = super()._build_manifest_evaluator
+        return lambda manifest: build(spec_id)(manifest)
 
     def _existing_manifests(self) -> list[ManifestFile]:
         found = super()._existing_manifests()
