@@ -122,7 +122,7 @@ class Rounds:
         settings = self._wanted[key]
         request = VerificationRequest(documents_per_second=settings.documents_per_second)
         try:
-            async with self.verifications.lock:
+            async with self.verifications.locks[watcher.name]:
                 if self.verifications.running(*key) is not None or self._waits_for(key):
                     return  # an operator was faster
                 with anyio.fail_after(_PREPARING_SECONDS):

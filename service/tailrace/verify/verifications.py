@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -54,8 +55,8 @@ class Verifications:
     server: Callable[[], SourceServer]
     store: VerificationStore
     letters: DeadLetterStore
-    lock: anyio.Lock = field(default_factory=anyio.Lock)
-    """Held while one is prepared and begun: of two at once, one is refused."""
+    locks: defaultdict[str, anyio.Lock] = field(default_factory=lambda: defaultdict(anyio.Lock))
+    """By scope, held while one is prepared and begun: of two at once, one is refused."""
     _tasks: dict[Key, _Task] = field(default_factory=dict)
     _adopted: dict[str, int] = field(default_factory=dict)
     """By scope, the epoch in which its stored verifications were taken over."""

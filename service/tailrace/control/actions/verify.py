@@ -64,7 +64,7 @@ async def _verify(control: Control, scope: str, body: VerifyBody, by: str) -> Do
 
     subject = control.subject(scope, body.handler)
     require_here(subject.watcher)
-    async with control.verifications.lock:
+    async with control.verifications.locks[scope]:
         await control.verifications.adopt(subject.watcher)
         if body.action == "repair":
             from tailrace.control.actions.repair import repair

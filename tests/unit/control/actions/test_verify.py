@@ -1,22 +1,24 @@
 """What is compared, and what a repair reads again."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace as Named
 from typing import Any
 
+import anyio
 import bson
 import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.control.actions.repair import RepairPlan, repair_plan, repair_state
-from tailrace.control.actions.verify import comparable_of
+from tailrace.control.actions.verify import VERIFY, VerifyBody, comparable_of
 from tailrace.control.outcome import ActionRefused
 from tailrace.control.subject import Subject
-from tailrace.engine import Routed
+from tailrace.engine import Routed, WatcherState
 from tailrace.event import ChangeEvent
 from tailrace.event.document_key import key_text
-from tailrace.model import SnapshotProgress
+from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import DocumentId, SnapshotMode, SnapshotState
 from tailrace.model.verification import (
     ComparedCollection,
@@ -26,12 +28,15 @@ from tailrace.model.verification import (
     Verification,
     VerificationRequest,
 )
-from tailrace.stores.memory import MemoryDesiredStates
+from tailrace.stores.memory import MemoryDeadLetters, MemoryDesiredStates, MemoryVerifications
+from tailrace.verify.verifications import Verifications
+from tests.guards import against_hanging
 from tests.handlers import handler
+from tests.unit.control.controlling import ask, control_of, no_server
 from tests.unit.engine.changes import checkpoint
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import Watching
+from tests.unit.engine.watching import Watching, supervisor_of
 
 NONE = MemoryDesiredStates()
 
@@ -99,6 +104,41 @@ async def test_a_repair_is_not_replaced_while_its_scope_is_starting() -> None:
         "state": "replaced",
         "reason": "it has not begun, or another one has taken its place: verify again",
     }
+
+
+async def test_a_request_of_one_scope_waits_for_no_request_of_another() -> None:
+    """The store does not answer about that one: a record may be locked by somebody's shell."""
+
+    class Silent(MemoryVerifications):
+        async def load(self, scope: str) -> Sequence[Verification]:
+            while scope == "orders":
+                await anyio.sleep_forever()
+            return await super().load(scope)
+
+    watching = [
+        Watching(
+            ScriptedDriver(),
+            Routed(handler("copy", nothing), None),
+            scope=Scope(name, "shop", name),
+            store=ScriptedStore(checkpoint(3)),
+        )
+        for name in ("orders", "users")
+    ]
+    for one in watching:
+        await one.watcher.claim.load(one.store)
+        one.watcher.status.enter(WatcherState.CAUGHT_UP)
+    supervisor = supervisor_of(*watching)
+    verifications = Verifications(
+        lambda: supervisor.watchers, no_server, Silent(), MemoryDeadLetters()
+    )
+    control = replace(control_of(watching[0]), supervisor=supervisor, verifications=verifications)
+    cancel = VerifyBody(action="cancel")
+    async with anyio.create_task_group() as requests:
+        requests.start_soon(ask, control, VERIFY, "orders", cancel)
+        await anyio.wait_all_tasks_blocked()
+        with against_hanging(), pytest.raises(ActionRefused, match="no verification to cancel"):
+            await ask(control, VERIFY, "users", cancel)
+        requests.cancel_scope.cancel()
 
 
 def test_routes_that_take_no_rows_are_named() -> None:
