@@ -20,6 +20,7 @@ from tailrace.engine.plan.row_source import NoRows
 from tailrace.engine.replayed_span import ReplayedSpan
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.status.status import Status
+from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.engine.stream_slots import StreamSlots
 from tailrace.errors import CheckpointError, CheckpointFenced, ScopeHalted, describe
 from tailrace.model import Checkpoint
@@ -181,16 +182,18 @@ class Replays:
                 async with anyio.create_task_group() as course.scope.tasks:
                     await follow.run(running.ends)
         self.fenced(follow)
-        ended = follow.arrived or running.cancelled
-        if ended:
+        state = course.status.state.value
+        goes_on = state != WatcherState.HALTED  # in the next run of the scope, here or elsewhere
+        if follow.arrived or running.cancelled:
             state = ReplayState.DONE if follow.arrived else ReplayState.CANCELLED
+            goes_on = False
             await self._save(name, running.span.now(state))
         structlog.get_logger().info(
-            "replay.ended",
+            "replay.interrupted" if goes_on else "replay.ended",
             scope=self.scope.plan.scope.name,
             handler=handler,
             by=running.span.replay.by,
-            state=state.value if ended else course.status.state.value,
+            state=state,
             reason=course.status.reason,
             handled=running.span.handled,
         )

@@ -438,7 +438,7 @@ async def test_of_two_replays_at_once_one_is_refused() -> None:
 async def test_a_replay_ends_at_a_request_or_when_the_scope_moves(end: str) -> None:
     audit = Destination()
     one, control = followed(audit)
-    async with running(control.supervisor):
+    async with running(control.supervisor) as logs:
         await until(lambda: len(audit.handled) == 9)
         one.watcher.claim.lease = lease = HeldLease("orders", 1, inf)
         audit.held = {5}
@@ -453,7 +453,11 @@ async def test_a_replay_ends_at_a_request_or_when_the_scope_moves(end: str) -> N
         audit.held = set()
         await until(lambda: not one.watcher.replays.running)
         found = await replay(control)
-    assert found["state"] == ("cancelled" if end == "cancel" else "running")
+    state, event = ("cancelled", "ended") if end == "cancel" else ("running", "interrupted")
+    assert found["state"] == state
+    assert [log["event"] for log in logs if log["event"].startswith("replay.")] == [
+        f"replay.{event}"
+    ]
     assert audit.handled[9:] == [3, 4, 5]
 
 
