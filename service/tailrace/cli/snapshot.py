@@ -96,18 +96,17 @@ class _Daemon:
 
     def look(self) -> tuple[str, Snapshot | None]:
         """The state of the scope, and the last snapshot as it is known in that state."""
-        scopes = self.client.get("/status")["scopes"]
-        if self.scope not in scopes:
+        scope = self.client.get("/status")["scopes"].get(self.scope)
+        if scope is None:
             why = f"the daemon does not follow scope {self.scope!r}, or not yet"
             raise ActionRefused(409, why)
-        if scopes[self.scope]["state"] == "standby":
-            owner = (scopes[self.scope]["lease"] or {}).get("owner")
-            raise elsewhere(self.scope, owner, scopes[self.scope]["reason"] or "")
-        state: str = scopes[self.scope]["state"]
-        of_scope: Snapshot | None = scopes[self.scope]["snapshot"]
+        state: str = scope["state"]
+        if state == "standby":
+            raise elsewhere(self.scope, (scope["lease"] or {}).get("owner"), scope["reason"] or "")
+        of_scope: Snapshot | None = scope["snapshot"]
         if self.handler is None:
             return state, of_scope
-        own: Snapshot | None = scopes[self.scope]["handlers"].get(self.handler, {}).get("snapshot")
+        own: Snapshot | None = scope["handlers"].get(self.handler, {}).get("snapshot")
         same = own is not None and of_scope is not None and own["id"] == of_scope["id"]
         return state, of_scope if same else own
 

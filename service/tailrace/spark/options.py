@@ -199,14 +199,14 @@ def _one_of(texts: Mapping[str, str], name: str, values: type[StrEnum]) -> str:
 
 def _require_known(name: str) -> None:
     """Other variables of AWS are as harmless as in an environment, but for misspelt ones."""
-    known = (*NAMES, *map(str.upper, ACCESS))
     if name in NAMES or name in ACCESS:
         return
     alike = get_close_matches(name, ACCESS, n=1, cutoff=_ALIKE)
     if not name.startswith(_AWS) or alike:
         meant = f" (is {alike[0].upper()} meant?)" if alike else ""
+        known = ", ".join((*NAMES, *map(str.upper, ACCESS)))
         raise PipelineRefused(
-            f"unknown option {name!r} of the format tailrace{meant}: it knows {', '.join(known)}"
+            f"unknown option {name!r} of the format tailrace{meant}: it knows {known}"
         )
 
 
