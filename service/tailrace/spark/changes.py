@@ -19,8 +19,9 @@ from pyarrow import compute as pc
 from tailrace.event.cluster_position import increment_of, position, seconds_of
 from tailrace.event.namespace import Namespace
 from tailrace.spark import values
-from tailrace.spark.current_state import CurrentState, KeyChange
+from tailrace.spark.current_state import CurrentState
 from tailrace.spark.earlier import COLUMNS, OF_DOCUMENTS, changes_of, needs_state, state_before
+from tailrace.spark.landed_change import KeyChange
 from tailrace.spark.options import Options, arrow_schema
 from tailrace.spark.planning import Segments
 from tailrace.spark.reading import RowBatch, rows_of, times, timestamps

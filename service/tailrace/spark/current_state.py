@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import bson
 
@@ -26,10 +26,9 @@ from tailrace.event.namespace import Namespace
 from tailrace.event.snapshot_barrier import DONE, SnapshotBarrier
 from tailrace.event.snapshot_events import READ, SNAPSHOT_END
 from tailrace.event.update_description import UNFIT, updated_text
+from tailrace.spark.landed_change import OF_MANY, PUTS, Json, KeyChange, LandedChange
+from tailrace.spark.replaced_keys import ReplacedKeys
 from tailrace.spark.values import id_text, to_bson
-
-Json: TypeAlias = str | bytes
-"""BSON as ``bytes``, or canonical Extended JSON as ``str``."""
 
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
@@ -43,31 +42,6 @@ _PUT = "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)"
 _KEYS = "SELECT key FROM documents WHERE collection = ? AND time < ? AND there"
 _KEPT = "SELECT id, key FROM documents WHERE collection = ? AND time < ? AND there"
 _DELETE = "DELETE FROM documents WHERE collection = ? AND time < ?"
-
-
-@dataclass(frozen=True, slots=True)
-class LandedChange:
-    """An event of the log. ``looked_up``: an update's document was looked up and not there."""
-
-    operation: str
-    namespace: Namespace | None
-    time: int
-    key: bytes | None = None
-    document: Json | None = None
-    description: Json | None = None
-    looked_up: bool = False
-    to: Namespace | None = None
-    snapshot: SnapshotBarrier | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyChange:
-    """A document that a change puts, or deletes; ``document``: ``None`` if it is not known."""
-
-    collection: Namespace
-    key: str
-    there: bool
-    document: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +71,34 @@ class CurrentState:
     _whole: set[Namespace] = field(default_factory=set)
     """Collections and databases of which all documents are known, whatever was removed."""
 
+    _replaced: ReplacedKeys = field(init=False)
+    _newest: int = BEFORE_ALL
+
     def __post_init__(self) -> None:
         self._file.isolation_level = None
         self._file.executescript(_SCHEMA)
+        self._replaced = ReplacedKeys(self._file)
 
     def apply(self, change: LandedChange) -> Iterator[KeyChange]:
         """Applies a change as its effects are taken, which has to be all of them."""
-        of = change.namespace
         time = self.time = change.time
+        self._newest = max(time, self._newest)
+        for effect in self._effects(change, time):
+            if not (effect.there or self.shown) and change.operation in PUTS:
+                self._replaced.add(effect.collection, effect.key)
+            else:
+                self._replaced.remove(effect.collection, effect.key)
+            yield effect
+        if time < self._newest:
+            return  # in its place, the end of a key would be older than the key
+        if self.shown:
+            for of, key in self._replaced.taken():
+                yield KeyChange(of, key, there=False)
+        elif change.operation in OF_MANY:
+            self._replaced.clear()  # where this was shown, so were they
+
+    def _effects(self, change: LandedChange, time: int) -> Iterator[KeyChange]:
+        of = change.namespace
         match change.operation:
             case operation if operation == SNAPSHOT_END:
                 if change.snapshot is not None:

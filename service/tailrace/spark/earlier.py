@@ -20,7 +20,8 @@ from tailrace.lake.segment import Documents, segment_name
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.segments import LandedLake
 from tailrace.spark import values
-from tailrace.spark.current_state import CurrentState, LandedChange
+from tailrace.spark.current_state import CurrentState
+from tailrace.spark.landed_change import OF_MANY, LandedChange
 from tailrace.spark.options import Options
 from tailrace.spark.planning import Segments
 from tailrace.spark.reading import RowBatch, batches_of, rows_of, times
@@ -30,7 +31,6 @@ COLUMNS = (
     *("document_key", "full_document", "update_description", "extra"),
 )
 OF_DOCUMENTS = ("insert", "replace", "update", "read", "delete")
-_MANY = ("drop", "dropDatabase", "rename", "snapshotEnd")
 
 
 def needs_state(rows: RowBatch, newest: int) -> bool:
@@ -38,7 +38,7 @@ def needs_state(rows: RowBatch, newest: int) -> bool:
     batch = rows.batch
     operation, keys = batch.column("operation"), batch.column("document_key")
     operations = set(pc.unique(operation).to_pylist())
-    if operations & {*_MANY} or batch.column("cluster_seconds").null_count:
+    if operations & {*OF_MANY} or batch.column("cluster_seconds").null_count:
         return True
     at = times(batch)
     if at[0] < newest or (np.diff(at) < 0).any():
@@ -136,7 +136,7 @@ def _change(row: Sequence[Any], time: int, landed: Documents) -> LandedChange:
     operation, database, collection, key, document, description, extra = row
     of = None if database is None else Namespace(database, collection)
     others: dict[str, Any] = {}
-    if extra is not None and (operation in _MANY or (operation == "update" and document is None)):
+    if extra is not None and (operation in OF_MANY or (operation == "update" and document is None)):
         others = bson.decode(values.to_bson(extra) if isinstance(extra, str) else extra, CODEC)
     if operation in OF_DOCUMENTS:
         raw = values.to_bson(key) if isinstance(key, str) else key

@@ -29,6 +29,7 @@ def landing(tmp_path: Path) -> Landing:
     return Landing(tmp_path / "lake")
 
 
+SNAPSHOT = {"db": "shop", "uuid": "", "state": "done", "documents": 1}
 KEYS = [
     *(1, "k", bson.Int64(2**40), bson.ObjectId("65f0a1b2c3d4e5f6a7b8c9d0"), 1.5, None, True),
     *({"a": 1, "b": ["x"]}, bson.Binary(b"\0\1", 4), bson.Decimal128("2.50"), "$oid", FAR),
@@ -300,6 +301,30 @@ def test_a_key_of_another_type_replaces_that_of_before(landing: Landing) -> None
         ("orders", '{"$numberInt":"1"}', "delete", None),
         ("orders", '{"$numberLong":"1"}', "upsert", {"_id": 1, "n": 2}),
     ]
+
+
+@pytest.mark.parametrize("events_in_a_batch", [1, 2, 9])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_row_of_a_snapshot_replaces_a_key_of_another_type(
+    again: bool, events_in_a_batch: int, landing: Landing
+) -> None:
+    """Its deletion was lost in a gap, or comes after the row."""
+    s, query, table = Stream(), Query(landing), Table()
+    first = [s.insert(1), s.insert(3), s.insert(2, "carts"), s.insert(4)]
+    deleted = s.delete(1)
+    others = (lambda: s.insert(3.0, n=3)), (lambda: s.insert(2.0, "carts"))
+    row = (lambda: s.read(1.0, n=1)), (lambda: deleted if again else s.read(4))
+    snapshot = s.snapshot(*others, *row, collections=[{"coll": "orders", **SNAPSHOT}])
+    events = [*first, *snapshot, s.rename("carts", "older"), s.insert(2, "carts")]
+    for at in range(0, len(events), events_in_a_batch):
+        landing.land(events[at : at + events_in_a_batch])
+        for batch in query.batches(view="changes"):
+            keys = [(row["collection"], row["key"], row["sequence"]) for row in batch]
+            assert len({*keys}) == len(keys)
+            table.merge(batch)
+    left = {("orders", text(3.0)): 3.0, ("orders", text(1.0)): 1.0, ("older", text(2.0)): 2.0}
+    left |= {("carts", text(2)): 2} | ({} if again else {("orders", text(4)): 4})
+    assert {key: document["_id"] for key, document in table.rows.items()} == left
 
 
 def test_a_rename_over_a_document_whose_key_has_another_type_replaces_it(landing: Landing) -> None:
