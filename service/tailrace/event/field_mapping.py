@@ -248,21 +248,28 @@ def _value(raw: bytes, kind: int, field: _MappedField) -> bytes | None:
 def _document(
     raw: bytes, start: int, node: _Node, only_taken: bool, *, root: bool = False
 ) -> bytes:
-    made: list[RawField] = []
+    pieces, names, copied = list[bytes](), list[bytes](), start + 4
     for name, kind, at, end in walk(raw, start):
-        is_id = root and name == b"_id"
-        field = _MappedField(name) if is_id else _mapped(name, node, only_taken, root=root)
+        stays = not only_taken and name not in node.below and (root or not name.isdigit())
+        if stays or (root and name == b"_id"):
+            names.append(name)
+            continue
+        pieces.append(raw[copied : at - len(name) - 2])
+        copied = end
+        field = _mapped(name, node, only_taken, root=root)
         value = None if field is None else _value(raw[at:end], kind, field)
         if field is not None and value is not None:
-            made.append((kind, field.name, value))
+            names.append(field.name)
+            pieces.append(element(kind, field.name, value))
     if any(below.name for below in node.below.values()):
-        require_one_of_each(made, "rename")
-    return document_of(made)
+        require_one_of_each(names, "rename")
+    pieces.append(raw[copied : start + bson.INT32(raw, start)[0] - 1])
+    return encoded(b"".join(pieces))
 
 
 def _flattened(raw: bytes, flatten: Flattening) -> bytes:
     made = list(_flat(raw, 0, b"", flatten.separator.encode(), flatten.depth))
-    require_one_of_each(made, "flatten")
+    require_one_of_each([name for _, name, _ in made], "flatten")
     return document_of(made)
 
 

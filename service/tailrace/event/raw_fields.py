@@ -22,9 +22,8 @@ def array_of(values: Sequence[tuple[int, bytes]]) -> bytes:
     return document_of([(kind, b"%d" % at, value) for at, (kind, value) in enumerate(values)])
 
 
-def require_one_of_each(fields: Sequence[RawField], rule: str) -> None:
+def require_one_of_each(names: Sequence[bytes], rule: str) -> None:
     """Raises ``ValueError`` for a name that a rule gives to a field beside one that has it."""
-    names = [name for _, name, _ in fields]
     if len(set(names)) < len(names):
         raise two_of(rule, next(name for name in names if names.count(name) > 1))
 
