@@ -65,7 +65,7 @@ soak: packages $(VENV)/dev ## run the service for HOURS=24 at RATE=2000 changes 
 # A module of tests/bench, or nothing. The environment of most has no package that would change a driver.
 BENCH = $(if $(filter pipeline,$(WHAT)),tests.pipeline.bench,tests.bench$(WHAT:%=.%))
 WITH_SERVERS := $(filter destinations pipeline verify,$(WHAT))
-bench: $(if $(WITH_SERVERS),packages maven $(VENV)/dev,$(VENV)/benchmark/installed) ## measure the speed, or WHAT=lookups, outages, snapshots, replicas, destinations (TO=kafka), verify, pipeline (QUICK=1: one short run)
+bench: $(if $(WITH_SERVERS),packages maven $(VENV)/dev,$(VENV)/benchmark/installed) ## measure the speed, or WHAT=lookups, field_rules, outages, snapshots, replicas, destinations (TO=kafka), verify, pipeline (QUICK=1: one short run)
 	$(if $(WITH_SERVERS),$(BIN),$(VENV)/benchmark/bin)/python -m $(BENCH) $(if $(TO),--to $(TO)) \
 		$(if $(QUICK),--quick $(if $(WHAT),,--output bench-results))
 
