@@ -14,8 +14,9 @@ from datetime import UTC, datetime, timedelta
 
 import bson
 
-from tailrace.event.field_mapping import FieldMapping, Flattening
+from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.field_protection import FieldProtection
+from tailrace.event.flattening import Flattening
 from tailrace.event.value_change import hashed, masked
 
 DOCUMENTS = 2000

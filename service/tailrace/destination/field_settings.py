@@ -18,8 +18,9 @@ from tailrace.config.fields import (
 )
 from tailrace.config.interpolation import Unresolved
 from tailrace.destination.secret import SecretText
-from tailrace.event.field_mapping import FieldMapping, Flattening
+from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.field_protection import FieldProtection
+from tailrace.event.flattening import Flattening
 from tailrace.event.value_change import Change, hashed, last_kept, masked
 
 

@@ -115,6 +115,11 @@ def string_at(buffer: bytes, start: int) -> str:
     return buffer[start + 4 : start + 3 + length].decode("utf-8", "replace")
 
 
+def string_value(text: bytes) -> bytes:
+    """The value of a string with this UTF-8."""
+    return (len(text) + 1).to_bytes(4, "little") + text + b"\0"
+
+
 def timestamp_at(buffer: bytes, start: int) -> Timestamp:
     """The timestamp whose value begins at ``start``."""
     value = UINT64(buffer, start)[0]

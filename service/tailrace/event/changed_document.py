@@ -86,7 +86,7 @@ def changed_document(buffer: bytes, start: int, node: ProtectedNode) -> bytes | 
                     new = buffer[element:name_at]
                     changed = changed_value(buffer, kind, at, end, child)
                 else:
-                    new, changed = _STRING, string_value(child.change(kind, buffer[at:end]))
+                    new, changed = _STRING, child.change(kind, buffer[at:end])
                 if changed is not None:
                     pieces += (buffer[copied:element], new, name, changed)
                     size += len(changed) - (end - at)
@@ -142,7 +142,7 @@ def changed_value(buffer: bytes, kind: int, at: int, end: int, node: ProtectedNo
             return None
         if kind in CONTAINERS:
             return _all_of(buffer, at, node.change)
-        return string_value(node.change(kind, buffer[at:end]))
+        return node.change(kind, buffer[at:end])
     if kind == DOCUMENT:
         if _numbered(buffer, at, end) is not None:
             return _numbered_document(buffer, at, node)
@@ -178,7 +178,7 @@ def _all_of(buffer: bytes, start: int, change: Change) -> bytes:
         if kind in CONTAINERS:
             value = _all_of(buffer, at, change)
         elif kind not in _EMPTY_VALUES:
-            value, new = string_value(change(kind, value)), STRING
+            value, new = change(kind, value), STRING
         made.append(b"%c%b\0%b" % (new, name, value))
     return encoded(b"".join(made))
 
@@ -200,8 +200,3 @@ def spliced(buffer: bytes, start: int, made: Sequence[tuple[int, int, bytes]]) -
         copied = end
     pieces.append(buffer[copied : start + INT32(buffer, start)[0] - 1])
     return encoded(b"".join(pieces))
-
-
-def string_value(text: str) -> bytes:
-    data = text.encode()
-    return (len(data) + 1).to_bytes(4, "little") + data + b"\0"

@@ -16,13 +16,14 @@ from tailrace.event import bson
 from tailrace.event.bson import (
     ARRAY,
     DOCUMENT,
-    EMPTY_DOCUMENT,
     STRING,
     encoded,
     string_at,
+    string_value,
     walk,
 )
 from tailrace.event.change_event import ChangeEvent
+from tailrace.event.flattening import Flattening
 from tailrace.event.other_id import with_raw
 from tailrace.event.raw_fields import (
     RawField,
@@ -67,15 +68,6 @@ class _MappedField(NamedTuple):
     only_taken: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Flattening:
-    """Fields of documents become fields of the documents around them, ``depth`` times (``None``:
-    as often as there are any). The ``separator`` stands between the names."""
-
-    depth: int | None = None
-    separator: str = "_"
-
-
 class FieldMapping:
     """Only the paths ``take`` (all, if empty), without ``leave_out``, and with other names; then
     flattened, and with ``constants``, which replace fields of their names.
@@ -115,7 +107,7 @@ class FieldMapping:
         if self._only_taken or self._root.below:
             raw = _document(raw, 0, self._root, self._only_taken, root=True)
         if self._flatten is not None:
-            raw = _flattened(raw, self._flatten)
+            raw = self._flatten.of_document(raw)
         if self._constants:
             others = [
                 element(kind, name, raw[at:end])
@@ -150,7 +142,7 @@ class FieldMapping:
                 case b"updatedFields", bson.DOCUMENT:
                     value = document_of(updated)
                 case b"removedFields", bson.ARRAY:
-                    removed = [(STRING, _string(each)) for each in gone]
+                    removed = [(STRING, string_value(each)) for each in gone]
                     value = array_of([*self._removed(value), *removed])
                 case b"truncatedArrays", bson.ARRAY:
                     value = array_of(list(self._truncated(value)))
@@ -179,7 +171,7 @@ class FieldMapping:
         for _, kind, at, end in walk(raw, 0):
             field = self._path(string_at(raw, at).encode()) if kind == STRING else None
             if field is not None:
-                yield STRING, _string(field.name)
+                yield STRING, string_value(field.name)
             elif kind != STRING:
                 yield kind, raw[at:end]
 
@@ -192,7 +184,7 @@ class FieldMapping:
                     field = self._path(string_at(raw, at + begin).encode())
                     if field is None:
                         break
-                    value = _string(field.name)
+                    value = string_value(field.name)
                 made.append(element(part, name, value))
             else:
                 yield DOCUMENT, encoded(b"".join(made))
@@ -265,28 +257,6 @@ def _document(
         require_one_of_each(names, "rename")
     pieces.append(raw[copied : start + bson.INT32(raw, start)[0] - 1])
     return encoded(b"".join(pieces))
-
-
-def _flattened(raw: bytes, flatten: Flattening) -> bytes:
-    made = list(_flat(raw, 0, b"", flatten.separator.encode(), flatten.depth))
-    require_one_of_each([name for _, name, _ in made], "flatten")
-    return document_of(made)
-
-
-def _flat(
-    raw: bytes, start: int, prefix: bytes, separator: bytes, depth: int | None
-) -> Iterator[RawField]:
-    for name, kind, at, end in walk(raw, start):
-        is_flat = kind != DOCUMENT or depth == 0 or end - at == EMPTY_DOCUMENT
-        if is_flat or (not prefix and name == b"_id"):
-            yield kind, prefix + name, raw[at:end]
-        else:
-            below = None if depth is None else depth - 1
-            yield from _flat(raw, at, prefix + name + separator, separator, below)
-
-
-def _string(text: bytes) -> bytes:
-    return (len(text) + 1).to_bytes(4, "little") + text + b"\0"
 
 
 def _require_names(node: _Node, path: str) -> None:

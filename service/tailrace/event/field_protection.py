@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tailrace.event import layout
-from tailrace.event.bson import ARRAY, DOCUMENT, encoded, string_at, walk
+from tailrace.event.bson import ARRAY, DOCUMENT, STRING, encoded, string_at, string_value, walk
 from tailrace.event.change_event import ChangeEvent
 from tailrace.event.changed_document import (
     ProtectedNode,
@@ -23,9 +23,9 @@ from tailrace.event.changed_document import (
     changed_update,
     changed_value,
     spliced,
-    string_value,
 )
 from tailrace.event.other_id import OtherId
+from tailrace.event.raw_fields import array_of
 from tailrace.event.value_change import Change, hashed
 
 _IMAGES = (b"fullDocument", b"fullDocumentBeforeChange")
@@ -34,7 +34,7 @@ _DONE = b"\x04tailraceProtected\0"
 _OF_SNAPSHOT = b"\x02snapshot\0"
 _AT_DATA = 4 + len(b"\x02_data\0") + 4
 """Where the text of a token begins in its BSON."""
-_HASHED = "hmac-sha-256:"
+_HASHED = b"hmac-sha-256:"
 """Begins the ``_data`` of an event's ``_id`` in place of a token."""
 _Made = tuple[bytes, bool]
 """An event, and whether its ``_id`` is another one."""
@@ -88,8 +88,8 @@ class FieldProtection:
 
     def noted(self, event: ChangeEvent) -> ChangeEvent:
         """An event that :meth:`of` returned, with a note of that for :meth:`of_noted`."""
-        paths = [b"\x02%d\0%b" % (at, string_value(path)) for at, path in enumerate(self._changes)]
-        return ChangeEvent.from_raw(encoded(event.raw[4:-1] + _DONE + encoded(b"".join(paths))))
+        paths = array_of([(STRING, string_value(path.encode())) for path in self._changes])
+        return ChangeEvent.from_raw(encoded(event.raw[4:-1] + _DONE + paths))
 
     def of_noted(self, event: ChangeEvent) -> ChangeEvent:
         """The event of a dead letter: what is hashed or masked in it stays as it is."""
@@ -129,9 +129,9 @@ class FieldProtection:
                 return own
             only_id = ProtectedNode(below={b"_id": of_id}, terminated={b"_id\0": of_id})
             return changed_document(own, 0, only_id) or own
-        if own.startswith(_HASHED.encode(), _AT_DATA):
+        if own.startswith(_HASHED, _AT_DATA):
             return own  # of a dead letter
-        text = f"{_HASHED}{self._of_token(DOCUMENT, own)}"
+        text = _HASHED + string_at(self._of_token(DOCUMENT, own), 0).encode()
         return encoded(b"\x02_data\0" + string_value(text))
 
     def _walked(self, raw: bytes) -> _Made | None:

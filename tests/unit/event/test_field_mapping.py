@@ -6,7 +6,8 @@ import bson
 import pytest
 
 from tailrace.event import ChangeEvent
-from tailrace.event.field_mapping import FieldMapping, Flattening
+from tailrace.event.field_mapping import FieldMapping
+from tailrace.event.flattening import Flattening
 
 DOCUMENT = {
     "_id": 1,

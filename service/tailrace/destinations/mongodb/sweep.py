@@ -19,7 +19,7 @@ from tailrace.destinations.mongodb.cluster import Cluster
 from tailrace.destinations.mongodb.statements import BulkWrite, commands, deletion, nested
 from tailrace.event import Namespace
 from tailrace.event.bson import elements as elements_of
-from tailrace.event.bson import encoded
+from tailrace.event.bson import encoded, string_value
 
 UNSEEN = "tailrace_unseen"
 _PAGE = 1000
@@ -49,7 +49,8 @@ class Unseen:
 
     def named(self, copy: Namespace, keys: Iterable[bytes]) -> Iterable[BulkWrite]:
         """The commands that take documents of a copy, by their ``{_id: …}``, from the list."""
-        before = b"\x02of\0" + _text(self._of) + b"\x02in\0" + _text(str(copy))
+        of, copy_name = (string_value(text.encode()) for text in (self._of, str(copy)))
+        before = b"\x02of\0" + of + b"\x02in\0" + copy_name
         found = (
             (-1, deletion(encoded(nested(b"_id", encoded(before + key[4:-1]))))) for key in keys
         )
@@ -79,11 +80,6 @@ class Unseen:
         first = {"of": self._of, "in": MinKey() if copy is None else str(copy), "_id": MinKey()}
         last = {"of": self._of, "in": MaxKey() if copy is None else str(copy), "_id": MaxKey()}
         return {"_id": {"$gte": first, "$lte": last}}
-
-
-def _text(value: str) -> bytes:
-    raw = value.encode()
-    return (len(raw) + 1).to_bytes(4, "little") + raw + b"\0"
 
 
 def _own_key(raw: bytes) -> bytes:
