@@ -18,6 +18,7 @@ from tailrace.event.codec import CODEC
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import DocumentId, RangeProgress, RangeState, SnapshotMode
 from tailrace.snapshot.chunk import Chunk, read_chunk
+from tailrace.snapshot.limits import ChunkLimit
 from tailrace.snapshot.plan import found_again, plan
 from tests.contract.streams import connected
 from tests.mongod import Client, ReplicaSet
@@ -68,7 +69,7 @@ class Scene:
         time = self.now
         async with connected("pymongo", self.uri) as driver:
             while not (found and found[-1].ends):
-                chunk = await read_chunk(driver, of, time, most, **options)
+                chunk = await read_chunk(driver, of, time, ChunkLimit(most), **options)
                 of = replace(of, last=chunk.last or of.last)
                 found.append(chunk)
         return found
@@ -192,7 +193,7 @@ async def test_a_chunk_looks_at_its_own_documents_only(scene: Scene, kind: str) 
     if kind != "clustered":
         part = replace(part, until=until)
     async with connected("pymongo", scene.uri) as driver:
-        await read_chunk(driver, part, scene.now, 10)
+        await read_chunk(driver, part, scene.now, ChunkLimit(10))
     scene.db.command("profile", 0)
     seen = scene.db["system.profile"].find_one({"op": "query", "ns": f"{scene.database}.c"})
     assert seen["docsExamined"] <= 12

@@ -19,7 +19,7 @@ from tailrace.event.document_key import compare_with
 from tailrace.event.reply import Reply
 from tailrace.event.snapshot_events import document_id
 from tailrace.model.snapshot import DocumentId, RangeProgress
-from tailrace.snapshot.limits import CHUNK_MS
+from tailrace.snapshot.limits import ChunkLimit
 from tailrace.snapshot.server import Find, SnapshotServer
 
 _COUNT_MS = 10_000
@@ -73,26 +73,25 @@ async def read_chunk(
     server: SnapshotServer,
     of: RangeProgress,
     time: Timestamp,
-    most: int,
+    limit: ChunkLimit,
     *,
     matching: Mapping[str, Any] | None = None,
     read_preference: str | None = None,
-    ms: int = CHUNK_MS,
     keys_only: bool = False,
     most_bytes: int = _MOST_BYTES,
 ) -> Chunk:
-    """Scans the next ``most`` documents of a range, and returns the ``matching`` ones.
+    """Scans the next documents of a range up to a ``limit``, and returns the ``matching`` ones.
 
-    The server may spend ``ms`` milliseconds on it. ``keys_only``: of each document, only its
-    ``_id``. The chunk ends with the reply with which it has ``most_bytes``, even if that is fewer
-    documents than asked for. Raises :class:`tailrace.errors.DriverError`.
+    ``keys_only``: of each document, only its ``_id``. The chunk ends with the reply with which it
+    has ``most_bytes``, even if that is fewer documents than asked for. Raises
+    :class:`tailrace.errors.DriverError`.
     """
-    shown = {"projection": {"_id": 1}} if keys_only else {}
+    shown, most = {"projection": {"_id": 1}} if keys_only else {}, limit.documents
 
     def wanted(**command: Any) -> Find:
         # Without batchSize, the first reply has 101 documents, and the rest need a second reply.
-        limit = ms if matching is None else max(ms // 2, 1)
-        fields = {"sort": {"_id": 1}, "hint": {"_id": 1}, "batchSize": most, "maxTimeMS": limit}
+        ms = limit.ms if matching is None else max(limit.ms // 2, 1)
+        fields = {"sort": {"_id": 1}, "hint": {"_id": 1}, "batchSize": most, "maxTimeMS": ms}
         uuid = bytes.fromhex(of.uuid)
         return Find(
             of.database, of.collection, uuid, time, fields | command, read_preference, most_bytes

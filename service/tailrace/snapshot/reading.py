@@ -178,10 +178,9 @@ class Reading:
                 self._server,
                 of,
                 time,
-                limit.documents,
+                limit,
                 matching=matching,
                 read_preference=self._keys.read_preference,
-                ms=limit.ms,
             )
             self._limits.note(name, chunk.scanned, anyio.current_time() - started)
             events = ReadEvents(progress.id, name, of.database, of.collection)

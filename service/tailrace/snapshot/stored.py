@@ -17,7 +17,7 @@ from tailrace.snapshot.chunk import count_up_to, read_chunk
 from tailrace.snapshot.error_codes import NOT_THERE, UNAVAILABLE
 from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.keys import ChosenKeys
-from tailrace.snapshot.limits import CHUNK_MS
+from tailrace.snapshot.limits import CHUNK_MS, ChunkLimit
 from tailrace.snapshot.server import Find, SnapshotServer
 
 
@@ -82,7 +82,7 @@ class StoredBefore:
         """Whether documents are after ``last`` that are not after that of a range."""
         assert of.last is not None  # noqa: S101 - for the type checker
         between = replace(of, last=last, until=None if of.clustered else of.last)
-        after = await read_chunk(self._server, between, time, 1, keys_only=True)
+        after = await read_chunk(self._server, between, time, ChunkLimit(1), keys_only=True)
         if after.last is None or not of.clustered:
             return after.last is not None
         # A clustered collection would be searched to its end for one that is not after the range's.

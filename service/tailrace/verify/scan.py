@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from tailrace.snapshot.chunk import Chunk
 from tailrace.snapshot.limits import ChunkLimit
 from tailrace.verify.compare import Compared
 from tailrace.verify.looks import MOST_KEYS, Looker, as_of
-from tailrace.verify.source import MOST_BYTES, Source, SourceDocuments, ids_of
+from tailrace.verify.source import MOST_BYTES, SourceDocuments, ids_of
 from tailrace.verify.window import Window, window
 
 
@@ -52,10 +52,15 @@ async def scan(
         return await _by_destination(looker, of, limit, matching, suspects, most)
     source = looker.source
     now = await source.now()
-    chunk = await source.keys(of, now, min(limit.documents, MOST_KEYS), limit.ms, matching)
+    limit = ChunkLimit(min(limit.documents, MOST_KEYS), limit.ms)
+    chunk = await source.keys(of, now, limit, matching)
     if not (keys := ids_of(chunk)):
         return _scanned(chunk, Compared(), (), 0)
-    read = _up_to(source, of, keys[-1], ChunkLimit(2 * len(keys) + 100, limit.ms))
+    several = ChunkLimit(2 * len(keys) + 100, limit.ms)
+
+    async def read(time: Timestamp) -> SourceDocuments:
+        return await source.documents_up_to(of, keys[-1], time, several)
+
     looked = await looker.look(of, keys, None if matching or of.clustered else read)
     result = looked.compared
     suspicious = [*(each.id for each in result.suspects), *result.unread]
@@ -94,12 +99,6 @@ async def _by_destination(
     keys = [whole.id_of(at) for at in indices]
     size = whole.size // max(whole.documents, 1)
     return _scanned(whole, Compared(whole.documents - len(keys)), keys, size)
-
-
-def _up_to(
-    source: Source, of: ComparedCollection, last: DocumentId, limit: ChunkLimit
-) -> Callable[[Timestamp], Awaitable[SourceDocuments]]:
-    return lambda time: source.documents_up_to(of, last, time, limit.documents, limit.ms)
 
 
 def _scanned(

@@ -55,7 +55,6 @@ class Source:
 
     of_now: Callable[[], SourceServer]
     plan: Callable[[], ScopePlan]
-    read_preference: str | None = None
 
     @property
     def server(self) -> SourceServer:
@@ -73,20 +72,12 @@ class Source:
         self,
         of: ComparedCollection,
         time: Timestamp,
-        most: int,
-        ms: int,
+        limit: ChunkLimit,
         matching: Mapping[str, Any] | None,
     ) -> Chunk:
-        """The keys of the next documents after ``of.last``, scanning at most ``most`` of them."""
+        """The keys of the next documents after ``of.last``, scanning at most ``limit`` of them."""
         return await read_chunk(
-            self.server,
-            _range(of),
-            time,
-            most,
-            matching=matching,
-            read_preference=self.read_preference,
-            ms=ms,
-            keys_only=True,
+            self.server, _range(of), time, limit, matching=matching, keys_only=True
         )
 
     async def chunk(
@@ -98,29 +89,15 @@ class Source:
     ) -> Chunk:
         """The next documents after ``of.last``, scanning at most ``limit`` of them."""
         return await read_chunk(
-            self.server,
-            _range(of),
-            time,
-            limit.documents,
-            matching=matching,
-            read_preference=self.read_preference,
-            ms=limit.ms,
-            most_bytes=MOST_BYTES,
+            self.server, _range(of), time, limit, matching=matching, most_bytes=MOST_BYTES
         )
 
     async def documents_up_to(
-        self, of: ComparedCollection, until: DocumentId, time: Timestamp, most: int, ms: int
+        self, of: ComparedCollection, until: DocumentId, time: Timestamp, limit: ChunkLimit
     ) -> SourceDocuments:
-        """At most ``most`` documents after ``of.last`` and up to ``until``."""
-        chunk = await read_chunk(
-            self.server,
-            replace(_range(of), until=until),
-            time,
-            most,
-            read_preference=self.read_preference,
-            ms=ms,
-            most_bytes=MOST_BYTES,
-        )
+        """At most ``limit`` documents after ``of.last`` and up to ``until``."""
+        part = replace(_range(of), until=until)
+        chunk = await read_chunk(self.server, part, time, limit, most_bytes=MOST_BYTES)
         return _documents(of, chunk.replies, time, whole=chunk.ends)
 
     async def documents(
@@ -160,9 +137,7 @@ class Source:
         wanted = RawBSONDocument(filter_of(key.raw for key in keys))
         fields = {"filter": wanted, "batchSize": len(keys) + 1, **command}
         uuid = bytes.fromhex(of.uuid)
-        find = Find(
-            of.database, of.collection, uuid, time, fields, self.read_preference, MOST_BYTES
-        )
+        find = Find(of.database, of.collection, uuid, time, fields, most_bytes=MOST_BYTES)
         return await self.server.find(find)
 
     async def touched(

@@ -112,10 +112,10 @@ class World:
         return at(self.moment)
 
     async def keys(
-        self, of: ComparedCollection, time: Timestamp, most: int, ms: int, matching: Any
+        self, of: ComparedCollection, time: Timestamp, limit: ChunkLimit, matching: Any
     ) -> Chunk:
         self.before("keys")
-        return self._chunk(of, time, most, keys_only=True)
+        return self._chunk(of, time, limit.documents, keys_only=True)
 
     async def chunk(
         self, of: ComparedCollection, time: Timestamp, limit: ChunkLimit, matching: Any
@@ -139,7 +139,7 @@ class World:
         return Chunk(replies, last, len(chosen), ends=len(chosen) < most)
 
     async def documents_up_to(
-        self, of: ComparedCollection, until: DocumentId, time: Timestamp, most: int, ms: int
+        self, of: ComparedCollection, until: DocumentId, time: Timestamp, limit: ChunkLimit
     ) -> SourceDocuments:
         self.before("documents")
         return self._found(self.documents_at(time.time - 1000))
