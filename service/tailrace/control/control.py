@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from tailrace.control.desired_state import store_desired_state
+from tailrace.control.desired_state import apply_change
 from tailrace.control.effects import ApplyOutcome
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.server_positions import ServerPositions
@@ -105,8 +105,7 @@ class Control:
         ``restarts``: what is halted begins again. Raises :class:`ActionRefused`.
         """
         scope, handler = subject.watcher.name, subject.handler
-        stored = await store_desired_state(self.desired_states, scope, by, changes, handler)
-        subject.watcher.apply(stored.desired)
+        stored = await apply_change(self.desired_states, subject.watcher, by, changes, handler)
         if restarts and subject.is_halted:
             self.supervisor.restart(scope, handler=handler)
             subject = Subject(self.watcher(scope), handler)

@@ -12,7 +12,6 @@ import anyio
 from tailrace.control.outcome import ActionRefused
 from tailrace.errors import CheckpointCorrupt, CheckpointError, describe
 from tailrace.model.desired_state import DesiredHandler, DesiredState
-from tailrace.model.snapshot import SnapshotRequest
 
 if TYPE_CHECKING:
     from tailrace.engine import DesiredStateStore, Watcher
@@ -84,16 +83,17 @@ def subject_text(scope: str, handler: str | None) -> str:
     return f"scope {scope!r}" if handler is None else f"handler {handler!r} of scope {scope!r}"
 
 
-async def request_snapshot(
+async def apply_change(
     states: DesiredStateStore,
     watcher: Watcher,
-    wanted: SnapshotRequest,
     by: str,
+    changes: Mapping[str, Any],
     handler: str | None = None,
-) -> None:
-    """Stores what is wanted of a snapshot. Raises :class:`ActionRefused`."""
-    stored = await store_desired_state(states, watcher.name, by, {"snapshot": wanted}, handler)
+) -> StoredState:
+    """As :func:`store_desired_state`, for a scope that may be followed here: then at once."""
+    stored = await store_desired_state(states, watcher.name, by, changes, handler)
     watcher.apply(stored.desired)
+    return stored
 
 
 def _none(scope: str, by: str) -> DesiredState:

@@ -4,18 +4,19 @@ A handler that stores its own position takes no earlier change again: that would
 back. The rows of a snapshot come in the stream, and bring the documents as they are.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import anyio
 from bson import json_util
 
+from tailrace.control.desired_state import apply_change
 from tailrace.control.outcome import ActionRefused
 from tailrace.control.snapshots import require_handled, rows_begun, start_of
 from tailrace.control.subject import Subject
 from tailrace.engine import Watcher
 from tailrace.engine.handle.letter_queues import Report, event_of, in_order
-from tailrace.engine.ports import DeadLetterStore
+from tailrace.engine.ports import DeadLetterStore, DesiredStateStore
 from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import LetterHead, LetterQueue
 from tailrace.model.snapshot import SnapshotRequest
@@ -39,8 +40,8 @@ class LetterSnapshot:
 
     watcher: Watcher
     store: DeadLetterStore
-    request: Callable[[SnapshotRequest], Awaitable[None]]
-    """Stores what is wanted of the scope's snapshot, whichever process follows it then."""
+    desired_states: DesiredStateStore
+    by: str
     lock: anyio.Lock
     """Held while a request is made of what is under way, and stored."""
 
@@ -69,11 +70,15 @@ class LetterSnapshot:
             return
         async with self.lock:
             wanted = self._request(tuple(sorted(collections)), ids)
-            await self.request(replace(wanted, paused=True))
+            await self._apply(replace(wanted, paused=True))
         for head in letters:
             if await self.store.resolve(head, "discarded"):
                 report(head, "discarded for a snapshot of its document")
-        await self.request(wanted)
+        await self._apply(wanted)
+
+    async def _apply(self, wanted: SnapshotRequest) -> None:
+        changes = {"snapshot": wanted}
+        await apply_change(self.desired_states, self.watcher, self.by, changes)
 
     async def _event(self, head: LetterHead) -> ChangeEvent | None:
         letter = await self.store.read(head)

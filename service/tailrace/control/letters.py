@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import anyio
 
-from tailrace.control.desired_state import request_snapshot
+from tailrace.control.desired_state import subject_text
 from tailrace.control.follower import (
     replay_refusal,
     require_followed,
@@ -83,7 +82,7 @@ class DeadLetters:
     store: DeadLetterStore
     desired_states: DesiredStateStore
     locks: Mapping[str, anyio.Lock]
-    """Held while the dead letters of a scope are being replayed or discarded."""
+    """See :class:`tailrace.control.control.Control`."""
 
     async def show(self, choice: LetterChoice, after: str, limit: int, *, events: bool) -> str:
         """A page of the waiting dead letters, oldest first, as JSON."""
@@ -102,7 +101,7 @@ class DeadLetters:
         before, by_snapshot = None, set[tuple[str, str]]()
         for of, run in groupby(chosen.first, key=itemgetter(0, 1)):
             queues = list(run)
-            if of in by_snapshot or _text(*of) in outcome.refused:
+            if of in by_snapshot or subject_text(*of) in outcome.refused:
                 continue
             if before is not None and anyio.current_time() >= outcome.ends:
                 outcome.next = DeadLetterCursor(chosen.first[before].arrival)
@@ -115,14 +114,14 @@ class DeadLetters:
                     if replay_refusal(handler):
                         by_snapshot.add(of)
                         queues = [queue for queue in chosen.first if queue[:2] == of]
-                        request = partial(request_snapshot, self.desired_states, watcher, by=by)
+                        states = self.desired_states
                         lock = self.locks[f"snapshot of {watcher.name}"]
-                        snapshot = LetterSnapshot(watcher, self.store, request, lock)
+                        snapshot = LetterSnapshot(watcher, self.store, states, by, lock)
                         await _stored(snapshot.instead(queues, outcome.note))
                         continue
                     require_replayable(watcher, handler)
                 except ActionRefused as error:
-                    outcome.refused[_text(*of)] = error
+                    outcome.refused[subject_text(*of)] = error
                     continue
                 heads = [chosen.first[queue] for queue in queues]
                 rest = await self._replay(watcher, handler, heads, outcome)
@@ -186,7 +185,7 @@ class DeadLetters:
                 whys[of] = BY_SNAPSHOT if replay_refusal(handler) else "would be replayed"
             except ActionRefused as error:
                 whys[of] = f"would be refused: {error}"
-        texts = [f"{number(sizes[of])} of {_text(*of)} {why}" for of, why in whys.items()]
+        texts = [f"{number(sizes[of])} of {subject_text(*of)} {why}" for of, why in whys.items()]
         message = f"{'; '.join(texts) or number(0)}. Dry run: nothing was changed"
         return Done(message, details={"dry_run": True, "count": sizes.total()})
 
@@ -280,10 +279,6 @@ async def _stored(call: Awaitable[T]) -> T:
 def _unknown(id: str) -> ActionRefused:
     message = f"dead letter {id!a:.60} is not waiting: GET /dead-letters shows those that are"
     return ActionRefused(404, message)
-
-
-def _text(scope: str, handler: str) -> str:
-    return f"handler {handler!r} of scope {scope!r}"
 
 
 def number(letters: int) -> str:

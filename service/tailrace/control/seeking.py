@@ -7,6 +7,7 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
+from tailrace.control.desired_state import subject_text
 from tailrace.control.outcome import ActionRefused
 from tailrace.control.seek_target import SeekTarget, shown
 from tailrace.control.server_positions import ServerPositions
@@ -103,8 +104,7 @@ class Seeking:
         return SeekTarget(name, position, current, before, reached, self.handlers, in_flight)
 
     def __str__(self) -> str:
-        scope = f"scope {self.server.scope.name!r}"
-        return scope if self.alone is None else f"handler {self.alone!r} of {scope}"
+        return subject_text(self.server.scope.name, self.alone)
 
     def _meant(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
         """What it says of the handlers that are to move."""

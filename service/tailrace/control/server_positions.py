@@ -28,7 +28,7 @@ class ServerPositions:
     driver: Driver
     clock: Callable[[], Timestamp | None]
     """The server's time; ``None`` if it is not known."""
-    server: CommandRunner | None = None
+    server: CommandRunner
     """Tells its time, and where its oplog begins."""
 
     async def at(self, text: str) -> Position:
@@ -43,21 +43,18 @@ class ServerPositions:
 
     async def _now(self) -> Timestamp:
         """The time of the server's last write; if nobody tells it, this machine's."""
-        if self.server is not None:
-            try:
-                time = (await self.server.run("admin", {"ping": 1})).get("operationTime")
-            except DriverError as error:
-                raise _silent(self.scope, error) from error
-            if isinstance(time, Timestamp):
-                return time
+        try:
+            time = (await self.server.run("admin", {"ping": 1})).get("operationTime")
+        except DriverError as error:
+            raise _silent(self.scope, error) from error
+        if isinstance(time, Timestamp):
+            return time
         return self.clock() or Timestamp(int(datetime.now(UTC).timestamp()), 1)
 
     async def _oplog_begin(self) -> Timestamp | None:
         """The time of the oplog's oldest entry; ``None`` if this user may not ask (a mongos)."""
         command = {"find": "oplog.rs", "sort": {"$natural": 1}, "limit": 1, "singleBatch": True}
         try:
-            if self.server is None:
-                return None
             reply = await self.server.run("local", {**command, "projection": {"_id": 0, "ts": 1}})
             time = reply["cursor"]["firstBatch"][0]["ts"]
         except (DriverError, LookupError):

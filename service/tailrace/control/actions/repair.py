@@ -138,7 +138,7 @@ async def _begin(
     control: Control, subject: Subject, plans: Sequence[tuple[Verification, RepairPlan]], by: str
 ) -> Mapping[str, str]:
     """By handler, the id of the snapshot that repairs it."""
-    from tailrace.control.desired_state import request_snapshot
+    from tailrace.control.desired_state import apply_change
     from tailrace.control.snapshots import rows_begun, start_of
     from tailrace.control.subject import Subject
     from tailrace.errors import CheckpointError, describe
@@ -162,7 +162,8 @@ async def _begin(
                 await control.verifications.repaired_by(record, wanted.id)
             except CheckpointError as error:
                 raise ActionRefused(503, describe(error)) from error
-            await request_snapshot(control.desired_states, watcher, wanted, by, plan.handler)
+            changes = {"snapshot": wanted}
+            await apply_change(control.desired_states, watcher, by, changes, plan.handler)
             begun[plan.handler] = wanted.id
     return begun
 

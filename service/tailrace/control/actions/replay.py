@@ -43,6 +43,7 @@ class LastReplayQuery(HandlerQuery):
 async def _replay(control: Control, scope: str, body: ReplayBody, by: str) -> Done:
     """Begins a replay beside the scope, or cancels it."""
     from tailrace.control import replays
+    from tailrace.control.desired_state import apply_change
     from tailrace.control.follower import require_followed, require_here, require_loaded
     from tailrace.control.server_positions import moment
 
@@ -66,13 +67,14 @@ async def _replay(control: Control, scope: str, body: ReplayBody, by: str) -> Do
         if watcher.replays.is_wanted(handler):
             message = f"scope {scope!r}: a replay is running: wait for its end, or cancel it"
             raise ActionRefused(409, message)
-        await _store(control, watcher, handler, span, by)
+        await apply_change(control.desired_states, watcher, by, {"replay": span}, handler)
     message = f"{effect}; GET /scopes/{scope}/replay shows how far it is"
     details = replays.replay_document(watcher, handler) or {}
     return Done(message, moment(span.since), moment(span.until), details)
 
 
 async def _cancel(control: Control, watcher: Watcher, handler: str | None, by: str) -> Done:
+    from tailrace.control.desired_state import apply_change
     from tailrace.control.follower import require_loaded
 
     require_loaded(watcher)
@@ -81,17 +83,9 @@ async def _cancel(control: Control, watcher: Watcher, handler: str | None, by: s
     if not running:
         raise ActionRefused(409, f"scope {watcher.name!r}: no replay is running")
     for name in running:
-        await _store(control, watcher, name, None, by)
+        await apply_change(control.desired_states, watcher, by, {"replay": None}, name)
     message = f"scope {watcher.name!r}: its replay is cancelled"
     return Done(message, "running", "cancelled", {"handlers": running})
-
-
-async def _store(control: Control, watcher: Watcher, handler: str, replay: object, by: str) -> None:
-    from tailrace.control.desired_state import store_desired_state
-
-    states, changes = control.desired_states, {"replay": replay}
-    stored = await store_desired_state(states, watcher.name, by, changes, handler)
-    watcher.apply(stored.desired)
 
 
 async def _last_replay(

@@ -30,7 +30,7 @@ class SnapshotBody(HandlerQuery):
 
 
 async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -> Done:
-    from tailrace.control.desired_state import request_snapshot
+    from tailrace.control.desired_state import apply_change
     from tailrace.control.follower import require_here
     from tailrace.control.snapshots import require_handled, rows_begun, start_of
 
@@ -58,7 +58,8 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
             raise ActionRefused(409, wanted)
         if action == "start":
             require_handled(subject)
-        await request_snapshot(control.desired_states, watcher, wanted, by, subject.handler)
+        changes = {"snapshot": wanted}
+        await apply_change(control.desired_states, watcher, by, changes, subject.handler)
     return Done(f"{subject}: {action} of its snapshot is accepted", before, action)
 
 
