@@ -28,7 +28,6 @@ from tailrace.drivers import DRIVERS, identify, socket_seconds
 from tailrace.engine import (
     ByteBudget,
     ClusterWatch,
-    CommandRunner,
     Handler,
     PerEvent,
     Routed,
@@ -51,7 +50,7 @@ from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.snapshots import Snapshots
 from tailrace.stores import Store, memory, mongodb, sqlite
-from tailrace.stream import ChangeStreamOptions, Driver
+from tailrace.stream import ChangeStreamOptions, CommandRunner, Driver
 from tailrace.verify.differing_keys import keys_that_differ
 from tailrace.why.changes import Server
 from tailrace.why.inquiry import Inquiry

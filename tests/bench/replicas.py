@@ -19,14 +19,13 @@ import structlog
 
 from tailrace.drivers.motor import motor_driver
 from tailrace.engine import HeldLease, Supervisor, Watcher, WatcherState
-from tailrace.engine.ports import CommandRunner
 from tailrace.model import Scope
 from tailrace.model.lease import Member
 from tailrace.observe.metrics import Metrics
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.times import LeaseTimes
 from tailrace.stores.mongodb import open_store
-from tailrace.stream import Interrupt
+from tailrace.stream import CommandRunner, Interrupt
 from tests.bench import contenders, real_server, report, takeovers
 from tests.mongod import ReplicaSet
 from tests.unit.engine.scripted_driver import ScriptedDriver

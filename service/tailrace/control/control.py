@@ -15,7 +15,6 @@ from tailrace.control.server_positions import ServerPositions
 from tailrace.control.subject import Subject
 from tailrace.engine import (
     CheckpointStore,
-    CommandRunner,
     DesiredStateStore,
     Runtime,
     Supervisor,
@@ -23,6 +22,7 @@ from tailrace.engine import (
     WatcherState,
 )
 from tailrace.model.verification import Difference
+from tailrace.stream import CommandRunner
 from tailrace.verify.verifications import Verifications
 from tailrace.why.inquiry import Inquiry
 

@@ -8,12 +8,12 @@ import anyio
 from bson.timestamp import Timestamp
 
 from tailrace.control.outcome import ActionRefused
-from tailrace.engine import CommandRunner
 from tailrace.engine.error_policy import decide
 from tailrace.errors import CommandFailed, DriverError, StreamError, describe
 from tailrace.model import Position, PositionKind, Scope
 from tailrace.model.time_text import utc_text
-from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
+from tailrace.stream import ChangeStream, ChangeStreamOptions, CommandRunner, Driver
+from tailrace.stream.server_clock import oplog_time, server_time
 
 _TRIAL_SECONDS = 5.0
 """How long the server may take to refuse a position. It searches from an old one for longer."""
@@ -44,22 +44,17 @@ class ServerPositions:
     async def _now(self) -> Timestamp:
         """The time of the server's last write; if nobody tells it, this machine's."""
         try:
-            time = (await self.server.run("admin", {"ping": 1})).get("operationTime")
+            time = await server_time(self.server)
         except DriverError as error:
             raise _silent(self.scope, error) from error
-        if isinstance(time, Timestamp):
-            return time
-        return self.clock() or Timestamp(int(datetime.now(UTC).timestamp()), 1)
+        return time or self.clock() or Timestamp(int(datetime.now(UTC).timestamp()), 1)
 
     async def _oplog_begin(self) -> Timestamp | None:
         """The time of the oplog's oldest entry; ``None`` if this user may not ask (a mongos)."""
-        command = {"find": "oplog.rs", "sort": {"$natural": 1}, "limit": 1, "singleBatch": True}
         try:
-            reply = await self.server.run("local", {**command, "projection": {"_id": 0, "ts": 1}})
-            time = reply["cursor"]["firstBatch"][0]["ts"]
-        except (DriverError, LookupError):
+            return await oplog_time(self.server)
+        except DriverError:
             return None
-        return time if isinstance(time, Timestamp) else None
 
     async def require(self, position: Position) -> None:
         """Opens a stream there, as the scope would. Raises :class:`ActionRefused`."""

@@ -25,7 +25,6 @@ from tailrace.engine.plan.router import Routed, routed
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import (
     CheckpointStore,
-    CommandRunner,
     Commit,
     DesiredStateStore,
     Handler,
@@ -46,7 +45,6 @@ __all__ = [
     "ByteBudget",
     "CheckpointStore",
     "ClusterWatch",
-    "CommandRunner",
     "Commit",
     "Comparison",
     "DesiredStateStore",

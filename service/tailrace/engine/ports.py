@@ -287,14 +287,3 @@ class DeadLetterStore(Protocol):
 
     async def resolve(self, letter: DeadLetter | LetterHead, how: How) -> bool:
         """Records durably how a letter was resolved; returns True if it was still unresolved."""
-
-
-class CommandRunner(Protocol):
-    """The part of a driver that the MongoDB stores use."""
-
-    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
-        """Runs one command on the primary and returns the reply as plain Python types.
-
-        Raises :class:`tailrace.errors.CommandFailed` for a reply that is not ``ok`` (the caller
-        checks an ``ok`` reply for errors), :class:`tailrace.errors.ConnectionFailed` for no reply.
-        """

@@ -7,7 +7,7 @@ desired states.
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import anyio
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.ports import CommandRunner, DeadLetterStore, DesiredStateStore
+from tailrace.engine.ports import DeadLetterStore, DesiredStateStore
 from tailrace.errors import (
     CheckpointError,
     CommandFailed,
@@ -26,7 +26,8 @@ from tailrace.errors import (
 from tailrace.model.desired_state import DesiredState
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.scrape import ServerGauges
-from tailrace.stream import ASK_SECONDS, OplogRange, ServerClock
+from tailrace.stream import ASK_SECONDS, CommandRunner, OplogRange, ServerClock
+from tailrace.stream.server_clock import oplog_time, server_time
 
 _PAUSE_RATIO = 50.0
 """After a slow count, the pause is this many times as long: counting takes 2 % of the time."""
@@ -87,10 +88,9 @@ class ClusterWatch:
         """
         now = None
         try:
-            now = (await self.server.run("admin", {"ping": 1})).get("operationTime")
+            now = await server_time(self.server)
         except CommandFailed as error:
             structlog.get_logger().debug("cluster.time_unknown", error=describe(error))
-        now = now if isinstance(now, Timestamp) else None
         self.clock.answered(now)
         return now
 
@@ -98,8 +98,9 @@ class ClusterWatch:
         """A refusal (no role, a mongos) makes the span unknown; a network error changes nothing."""
         window = used = oplog = None
         try:
-            first, last, used = await self._entry(1), await self._entry(-1), await self._fill()
-            if isinstance(first, Timestamp) and isinstance(last, Timestamp):
+            first, last = await oplog_time(self.server), await oplog_time(self.server, -1)
+            used = await self._fill()
+            if first is not None and last is not None:
                 window = float(max(last.time - first.time, 0))
                 oplog = OplogRange(first, window / (used or 1.0))
         except CommandFailed as error:
@@ -107,30 +108,19 @@ class ClusterWatch:
         self._window, self._used, self._read_at = window, used, time.monotonic()
         self.clock.oplog = oplog
 
-    async def _entry(self, order: int) -> object:
-        """The time of the oplog's oldest (1) or newest (-1) entry."""
-        command = {"find": "oplog.rs", "sort": {"$natural": order}, "limit": 1}
-        command |= {"singleBatch": True, "projection": {"_id": 0, "ts": 1}}
-        return (await self._first(command)).get("ts")
-
     async def _fill(self) -> float | None:
         """The part of its maximal size that the oplog uses (0 to 1). Needs no further role."""
         fields = {"_id": 0, "size": "$storageStats.size", "limit": "$storageStats.maxSize"}
         stages = [{"$collStats": {"storageStats": {}}}, {"$project": fields}]
         try:
-            sizes = await self._first({"aggregate": "oplog.rs", "pipeline": stages, "cursor": {}})
+            command = {"aggregate": "oplog.rs", "pipeline": stages, "cursor": {}}
+            sizes = (await self.server.run("local", command))["cursor"]["firstBatch"][0]
             return min(float(sizes["size"] / sizes["limit"]), 1.0)
         except CommandFailed as error:
             structlog.get_logger().debug("oplog.size_unknown", error=describe(error))
         except (LookupError, TypeError, ZeroDivisionError):
             pass
         return None
-
-    async def _first(self, command: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The first document that the command finds in the database ``local``."""
-        reply = await self.server.run("local", command)
-        batch = reply.get("cursor", {}).get("firstBatch")
-        return batch[0] if batch else {}
 
 
 async def watch_letters(letters: DeadLetterStore, metrics: Metrics, seconds: float = 5.0) -> None:

@@ -12,6 +12,7 @@ from tailrace.errors import CommandFailed, StreamError
 from tailrace.event import ChangeEvent
 from tailrace.migrate.options import refuse
 from tailrace.stream import ChangeStream
+from tailrace.stream.server_clock import server_time
 
 
 async def preview(settings: Settings, where: str, most: int, report: Callable[[str], None]) -> int:
@@ -25,7 +26,7 @@ async def preview(settings: Settings, where: str, most: int, report: Callable[[s
     await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
     scope, shown = settings.scopes[0], 0
     async with factory(uri, 1) as driver:
-        now = (await driver.run("admin", {"ping": 1})).get("operationTime")
+        now = await server_time(driver)
         stream = ChangeStream(driver, target(scope), stream_options(scope), start_point(scope))
         try:
             async with stream:
@@ -46,8 +47,8 @@ async def preview(settings: Settings, where: str, most: int, report: Callable[[s
     return shown
 
 
-def _is_reached(now: object, reached: Timestamp | None) -> bool:
-    return not isinstance(now, Timestamp) or (reached is not None and reached >= now)
+def _is_reached(now: Timestamp | None, reached: Timestamp | None) -> bool:
+    return now is None or (reached is not None and reached >= now)
 
 
 def _line(event: ChangeEvent) -> str:

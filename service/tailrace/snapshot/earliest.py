@@ -10,6 +10,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.plan.row_source import TimeUnavailable
 from tailrace.snapshot.server import SnapshotServer
+from tailrace.stream.server_clock import server_time
 
 
 @dataclass(slots=True)
@@ -22,8 +23,8 @@ class EarliestTime:
     async def ask(self, server: SnapshotServer) -> bool:
         """Asks for the time, if it must be known; returns true. Raises ``DriverError``."""
         if not self.known:
-            reply = await server.run("admin", {"ping": 1})
-            self.known, self._time = True, reply.get("operationTime")
+            self._time = await server_time(server)
+            self.known = True
         return True
 
     def require(self, time: Timestamp) -> None:

@@ -21,6 +21,7 @@ from tailrace.snapshot.error_codes import (
 )
 from tailrace.snapshot.plan import listed
 from tailrace.snapshot.server import Find, SnapshotServer
+from tailrace.stream.server_clock import server_time
 
 _MOST_NAMED = 10
 
@@ -88,7 +89,7 @@ async def probe_read(server: SnapshotServer, scope: Scope, read_preference: str 
     async for collection in listed(server, scope):
         if collection.refusal:
             continue
-        time = (await server.run("admin", {"ping": 1})).get("operationTime")
+        time = await server_time(server)
         if time is None:
             return
         command = {"filter": {}, "limit": 1, "projection": {"_id": 1}}

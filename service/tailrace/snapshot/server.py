@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from bson.timestamp import Timestamp
 
 from tailrace.event.reply import Reply
+from tailrace.stream import CommandRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,8 @@ class Find:
     most_bytes: int = 0
 
 
-class SnapshotServer(Protocol):
+class SnapshotServer(CommandRunner, Protocol):
     """The port to the server. Every failure is a :class:`tailrace.errors.DriverError`."""
-
-    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
-        """Runs one command on the primary and returns the reply as plain Python types."""
 
     async def first_batch(self, database: str, command: Mapping[str, Any]) -> Reply:
         """Runs one command on the primary and returns the first documents of its cursor."""

@@ -34,7 +34,7 @@ from tailrace.stores.mongodb_verifications import MongoVerifications
 from tailrace.stores.records import claim_first, fenced, read_record
 
 if TYPE_CHECKING:
-    from tailrace.engine.ports import CommandRunner
+    from tailrace.stream import CommandRunner
 
 TIMEOUT_MS = 10_000
 """How long the server may wait for a majority, or work on a read."""

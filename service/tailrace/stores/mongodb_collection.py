@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.errors import DriverError, TailraceError, describe
 
 if TYPE_CHECKING:
-    from tailrace.engine.ports import CommandRunner
+    from tailrace.stream import CommandRunner
 
 Documents = list[dict[str, Any]]
 

@@ -9,7 +9,7 @@ The stream reads and resumes; :mod:`tailrace.engine` handles the events and stor
 from tailrace.stream.activity import StreamActivity
 from tailrace.stream.aggregate import ChangeStreamOptions, fingerprint
 from tailrace.stream.change_stream import SERVER_REPLY_BYTES, ChangeStream
-from tailrace.stream.driver_port import AtWork, CursorRequest, Driver, LookUp
+from tailrace.stream.driver_port import AtWork, CommandRunner, CursorRequest, Driver, LookUp
 from tailrace.stream.interrupt import Interrupt
 from tailrace.stream.lookup import LookupStream
 from tailrace.stream.resumable import HISTORY_LOST, NO_ACCESS, may_be_of_event
@@ -24,6 +24,7 @@ __all__ = [
     "AtWork",
     "ChangeStream",
     "ChangeStreamOptions",
+    "CommandRunner",
     "CursorRequest",
     "Driver",
     "Interrupt",

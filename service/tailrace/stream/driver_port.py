@@ -83,3 +83,14 @@ class Driver(Protocol):
     async def look_up(self, wanted: LookUp) -> Reply:
         """The documents, majority-committed. If they do not fit into one reply, the reply has a
         cursor id, and that cursor is freed."""
+
+
+class CommandRunner(Protocol):
+    """Runs commands, as every driver does."""
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs one command on the primary and returns the reply as plain Python types.
+
+        Raises :class:`tailrace.errors.CommandFailed` for a reply that is not ``ok`` (the caller
+        checks an ``ok`` reply for errors), :class:`tailrace.errors.ConnectionFailed` for no reply.
+        """

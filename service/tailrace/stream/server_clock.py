@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
 
+from tailrace.stream.driver_port import CommandRunner
+
 ASK_SECONDS = 1.0
 """How often the server is asked for its time, whatever the streams do: as often as an idle stream
 is answered with mongod's default (maxAwaitTimeMS 1000)."""
@@ -67,3 +69,23 @@ class ServerClock:
     @property
     def _silence(self) -> float:
         return 0.0 if self._heard is None else self.monotonic() - self._heard
+
+
+async def server_time(server: CommandRunner) -> Timestamp | None:
+    """The time of the primary's last write; ``None`` if the server does not tell it."""
+    return _timestamp((await server.run("admin", {"ping": 1})).get("operationTime"))
+
+
+async def oplog_time(server: CommandRunner, order: int = 1) -> Timestamp | None:
+    """The time of the oplog's oldest (1) or newest (-1) entry; ``None`` if it has no entries.
+
+    Raises :class:`tailrace.errors.CommandFailed` if this user may not ask, or it is a mongos.
+    """
+    command = {"find": "oplog.rs", "sort": {"$natural": order}, "limit": 1, "singleBatch": True}
+    reply = await server.run("local", {**command, "projection": {"_id": 0, "ts": 1}})
+    entries = reply.get("cursor", {}).get("firstBatch")
+    return _timestamp(entries[0].get("ts")) if entries else None
+
+
+def _timestamp(value: object) -> Timestamp | None:
+    return value if isinstance(value, Timestamp) else None

@@ -10,7 +10,6 @@ from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
 from tailrace.engine import ScopePlan
-from tailrace.engine.ports import CommandRunner
 from tailrace.errors import CommandFailed, ConnectionFailed, StreamError
 from tailrace.event import ChangeEvent
 from tailrace.event.document_key import identity
@@ -24,6 +23,7 @@ from tailrace.snapshot.chunk import Chunk, read_chunk
 from tailrace.snapshot.limits import ChunkLimit
 from tailrace.snapshot.server import Find, SnapshotServer
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
+from tailrace.stream.server_clock import server_time
 from tailrace.verify.window import Reached
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -32,7 +32,7 @@ _SEEN = {"_id": 1, "operationType": 1, "ns": 1, "documentKey": 1, "clusterTime":
 _OF_DOCUMENTS = frozenset({"insert", "update", "replace", "delete"})
 
 
-class SourceServer(SnapshotServer, Driver, CommandRunner, Protocol):
+class SourceServer(SnapshotServer, Driver, Protocol):
     """The port to the server."""
 
 
@@ -63,8 +63,7 @@ class Source:
 
     async def now(self) -> Timestamp:
         """The time of the server's last write."""
-        time = (await self.server.run("admin", {"ping": 1})).get("operationTime")
-        if not isinstance(time, Timestamp):
+        if (time := await server_time(self.server)) is None:
             raise ConnectionFailed("the server does not tell its time")
         return time
 

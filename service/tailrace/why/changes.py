@@ -12,12 +12,12 @@ from typing import Any, Protocol
 import anyio
 from bson.timestamp import Timestamp
 
-from tailrace.engine.ports import CommandRunner
 from tailrace.errors import CommandFailed, DriverError, StreamError, describe
 from tailrace.event import ChangeEvent
 from tailrace.event.key import Key
 from tailrace.model import Scope, StartPoint
-from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
+from tailrace.stream import ChangeStream, ChangeStreamOptions, CommandRunner, Driver
+from tailrace.stream.server_clock import oplog_time, server_time
 
 _SPANS = (60, 600, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600, 365 * 24 * 3600)
 """How many seconds the search goes back, one after another, until it finds a change."""
@@ -101,8 +101,7 @@ class _Search:
     """What is known so far, if the time is up."""
 
     async def back(self, changes: FoundChanges) -> FoundChanges:
-        now = (await self.server.run("admin", {"ping": 1})).get("operationTime")
-        if not isinstance(now, Timestamp):
+        if (now := await server_time(self.server)) is None:
             return replace(changes, unknown=["The server does not tell its time."])
         self.found = replace(changes, now=now)
         oldest = await self._oldest()
@@ -133,14 +132,10 @@ class _Search:
 
     async def _oldest(self) -> Timestamp | None:
         """The time of the oldest entry of the oplog; ``None`` if this user may not ask."""
-        command = {"find": "oplog.rs", "sort": {"$natural": 1}, "limit": 1}
-        command |= {"singleBatch": True, "projection": {"_id": 0, "ts": 1}}
         try:
-            reply = await self.server.run("local", command)
-            time = reply["cursor"]["firstBatch"][0]["ts"]
-        except (CommandFailed, LookupError):
+            return await oplog_time(self.server)
+        except CommandFailed:
             return None
-        return time if isinstance(time, Timestamp) else None
 
     async def _events(
         self, since: Timestamp, until: Timestamp, stages: tuple[Mapping[str, Any], ...]
