@@ -35,6 +35,7 @@ from tailrace.event.bson import DOCUMENT, encoded
 from tailrace.event.change_event import ChangeEvent
 from tailrace.event.codec import CODEC
 from tailrace.event.document_key import is_object_id, key_text, shard_key
+from tailrace.event.document_tree import to_bson, tree_of
 from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.layout import INCREMENT, OPERATION, SECONDS
 from tailrace.event.update_description import apply_update
@@ -81,7 +82,7 @@ def key_after_text(event: ChangeEvent) -> str:
 
 def shard_key_of_text(text: str) -> ShardKey:
     """The shard key in a document key as :func:`key_after_text` makes it."""
-    return shard_key(bson.encode(json_util.loads(text, json_options=_CANONICAL)))
+    return shard_key(to_bson(tree_of(text)))
 
 
 def shard_key_in(document: bytes, paths: Iterable[bytes]) -> ShardKey:

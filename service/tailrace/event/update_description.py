@@ -15,6 +15,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
+from tailrace.event.document_tree import to_bson, tree_of
+
 Path: TypeAlias = Sequence[str | int]
 Edit: TypeAlias = Callable[[Any], Any]
 
@@ -39,7 +41,8 @@ def apply_update(document: dict[str, Any], update_description: Mapping[str, Any]
 
     Like the server, this creates missing parents as documents, fills short arrays with ``None`` and
     replaces a value that blocks a path with ``None``. Then the document is newer than the change,
-    and a later change corrects it. Both arguments may be canonical Extended JSON instead.
+    and a later change corrects it. Both arguments may be canonical Extended JSON instead, or have
+    the values of :mod:`tailrace.event.document_tree`.
     """
     exact: Mapping[str, Path] = {
         field: [_plain(part) for part in path]
@@ -66,15 +69,27 @@ def updated_text(document: str | bytes, description: str | bytes) -> str:
     Raises one of :data:`UNFIT` for a malformed description.
     """
     change = json.loads(description)
-    for name, kind in _PARTS.items():
-        if not isinstance(change[name] if name in _ALWAYS else change.get(name) or kind(), kind):
-            raise TypeError(f"{name} of an update description")
-    if not all(
-        isinstance(path, list) for path in (change.get("disambiguatedPaths") or {}).values()
-    ):
-        raise TypeError("a path of an update description")
+    require_parts(change)
     after = apply_update(json.loads(document), change)
     return json.dumps(after, ensure_ascii=False, separators=(",", ":"))
+
+
+def updated_bson(document: bytes | str, description: bytes | str) -> bytes:
+    """The same as BSON, of BSON or canonical Extended JSON: each value keeps its type."""
+    change = tree_of(description)
+    require_parts(change)
+    return to_bson(apply_update(tree_of(document), change))
+
+
+def require_parts(update_description: Mapping[str, Any]) -> None:
+    """Raises one of :data:`UNFIT` if a part is missing, or is not what the server sends."""
+    for name, kind in _PARTS.items():
+        found = update_description[name] if name in _ALWAYS else update_description.get(name)
+        if not isinstance(found if name in _ALWAYS else found or kind(), kind):
+            raise TypeError(f"{name} of an update description")
+    paths = (update_description.get("disambiguatedPaths") or {}).values()
+    if not all(isinstance(path, list) for path in paths):
+        raise TypeError("a path of an update description")
 
 
 def _plain(value: Any) -> Any:

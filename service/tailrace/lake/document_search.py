@@ -13,12 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from bson import decode, encode, json_util
+from bson import decode
 from bson.timestamp import Timestamp
 
 from tailrace.errors import SegmentUnreadable
 from tailrace.event import ChangeEvent
 from tailrace.event.document_key import identity, key_text
+from tailrace.event.document_tree import to_bson, tree_of
 from tailrace.lake.segment import LAKE_FILE, Documents, Footer, lake_identity, segment_name
 from tailrace.lake.storage import scheme
 from tailrace.lake.writable_lake import WritableLake, open_storage
@@ -131,7 +132,6 @@ def _matchers(
         return elements, lambda key: identity(key, 0) == sought.element
 
     def is_key(key: str) -> bool:
-        document = json_util.loads(key, json_options=json_util.CANONICAL_JSON_OPTIONS)
-        return identity(encode(document), 0) == sought.element
+        return identity(to_bson(tree_of(key)), 0) == sought.element
 
     return [key_text(raw)[1:-1].encode() for raw in sought.written], is_key

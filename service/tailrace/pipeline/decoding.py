@@ -13,15 +13,13 @@ from typing import Any
 
 import bson
 import pyarrow as pa
-from bson import json_util
-from bson.codec_options import DatetimeConversion
 
 from tailrace.event.bson import encoded
 from tailrace.event.document_identity import changed_key
 from tailrace.event.document_key import identity
+from tailrace.event.document_tree import to_bson, tree_of
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
-from tailrace.model.token import NOT_A_DOCUMENT
 from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, NO_TABLE, TEXTS, table_name
 
 _AFTER = frozenset({"insert", "replace", "update", "read"})
@@ -29,9 +27,6 @@ _NULL_IMAGE = '"fullDocument":null'
 _AROUND_ID = len('{"_id":}')
 _USUAL = (('{"_id":{"$oid":', 2), ('{"_id":"', 1))
 _WHOLE = re.compile(r'\{"_id":\{"\$number(?:Int|Long)":"(0|-?[1-9][0-9]{0,17})"\}\}').fullmatch
-_OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 _from_bson = partial(to_json, canonical=True)
 _TOKEN = Struct("<i7si").unpack_from
 _DATA = b"\x02_data\0"
@@ -103,23 +98,13 @@ def _keys_after(
 
 
 def key_of(document_key: str) -> str | None:
-    """The identity of the document as text (:mod:`tailrace.event.document_key`), if it has one.
-
-    If an ``_id`` cannot be read back, because its fields have names of types, its text is used.
-    """
+    """The identity of the document as text (:mod:`tailrace.event.document_key`), if it has one."""
     for front, colons in _USUAL:  # only an ObjectId or a string: no parser is needed
         if document_key.startswith(front) and document_key.count('":') == colons:
             return document_key[7:-1]
     if whole := _WHOLE(document_key):
         return f'{{"$numberLong":"{whole[1]}"}}'
-    try:
-        key = bson.encode(json_util.loads(document_key, json_options=_OPTIONS))
-    except (*NOT_A_DOCUMENT, ValueError):
-        document = json.loads(document_key)
-        if "_id" not in document:
-            return None
-        return json.dumps(document["_id"], ensure_ascii=False, separators=(",", ":"))
-    element = identity(key, 0)
+    element = identity(to_bson(tree_of(document_key)), 0)
     return to_json(encoded(element), canonical=True)[7:-1] if element else None
 
 

@@ -21,11 +21,10 @@ from tailrace.event.codec import CODEC
 from tailrace.event.collection_ends import CollectionEnds
 from tailrace.event.document_identity import changed_key, is_of_another
 from tailrace.event.document_key import identity, shard_key
-from tailrace.event.extended_json import to_json
 from tailrace.event.namespace import Namespace
 from tailrace.event.snapshot_barrier import DONE, SnapshotBarrier
 from tailrace.event.snapshot_events import READ, SNAPSHOT_END
-from tailrace.event.update_description import UNFIT, updated_text
+from tailrace.event.update_description import UNFIT, updated_bson
 from tailrace.spark.landed_change import OF_MANY, PUTS, Json, KeyChange, LandedChange
 from tailrace.spark.replaced_keys import ReplacedKeys
 from tailrace.spark.values import id_text, to_bson
@@ -154,7 +153,7 @@ class CurrentState:
         if change.description is None:
             return None
         try:
-            return updated_text(_json(base), _json(change.description))
+            return updated_bson(base, change.description)
         except UNFIT:
             return None
 
@@ -271,7 +270,3 @@ def _own_key(document: Json) -> str:
 
 def _raw(document: Json) -> bytes:
     return to_bson(document) if isinstance(document, str) else document
-
-
-def _json(document: Json) -> str:
-    return document if isinstance(document, str) else to_json(document, canonical=True)

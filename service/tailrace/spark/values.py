@@ -10,18 +10,15 @@ from typing import Any
 import bson
 import numpy as np
 import pyarrow as pa
-from bson import json_util
-from bson.codec_options import DatetimeConversion
 from pyspark.sql.types import VariantVal
 
+from tailrace.event import document_tree
 from tailrace.event.document_key import id_alone, key_text
+from tailrace.event.document_tree import tree_of
 from tailrace.event.json_lines import CANONICAL, RELAXED, json_texts
 from tailrace.lake.segment import Documents
 from tailrace.spark.options import ShownForm, document_type
 
-_OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 _OBJECT_ID_KEY = bson.encode({"_id": bson.ObjectId(bytes(12))})
 _ID_AT = len(_OBJECT_ID_KEY) - 13
 _HEX = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8).reshape(256, 2)
@@ -31,7 +28,7 @@ _ONLY_OBJECT_ID = '{"_id":{"$oid":"' + 24 * "0" + '"}}'
 
 def to_bson(text: str) -> bytes:
     """Canonical Extended JSON as BSON."""
-    return bson.encode(json_util.loads(text, json_options=_OPTIONS))
+    return document_tree.to_bson(tree_of(text))
 
 
 def id_text(key: bytes | str) -> str:

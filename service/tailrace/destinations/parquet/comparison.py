@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import bson
-from bson import json_util
 
 from tailrace.destination import Namespace, Row, SnapshotBarrier
 from tailrace.destination.document_row import DocumentRow, JsonRow
@@ -12,6 +11,7 @@ from tailrace.destination.folded_log import LoggedChange
 from tailrace.event import ChangeEvent
 from tailrace.event.cluster_position import position
 from tailrace.event.codec import CODEC
+from tailrace.event.document_tree import to_bson, tree_of
 from tailrace.event.namespace import namespace
 from tailrace.lake.segment import Documents, Footer, segment_name
 from tailrace.lake.segment_reader import segment_rows
@@ -99,7 +99,7 @@ def _change(row: tuple[Any, ...], reads: Callable[[Any], bytes]) -> LoggedChange
 
 
 def _of_text(text: str) -> bytes:
-    return bson.encode(json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS))
+    return to_bson(tree_of(text))
 
 
 _READERS: Mapping[Documents, Callable[[Any], bytes]] = {
