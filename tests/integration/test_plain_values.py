@@ -41,6 +41,7 @@ FIELDS = {
 EXPECTED = ExpectedFields(KEY, FIELDS)
 KEYED = {**FIELDS, "hash": ["_id", *HASH]}
 EXPECTED_KEYED = ExpectedFields(KEY, KEYED)
+TAKEN = {**FIELDS, "take": ["ssn", "who", "cards", "log.at", "items.sku", "free.x"]}
 SOURCE = """
 def shaped(document):
     if document.get("bad") and "ssn" in document:
@@ -95,11 +96,12 @@ def run(orders: Orders, collector: Collector) -> Daemon:
                 "fields": FIELDS,
             },
             "deltas": {**lines, "path": "deltas.jsonl"},
+            "taken": {**lines, "path": "taken.jsonl", "fields": TAKEN},
         },
         routes=[
             {"scope": "people", "handlers": ["mine", "shaped", "keyed"]},
             {"scope": "orders", "handlers": ["log", "lake", "mirror"]},
-            {"scope": "deltas", "handlers": ["deltas"]},
+            {"scope": "deltas", "handlers": ["deltas", "taken"]},
         ],
         delivery={"retry": {"attempts": 2, "first_seconds": 0.01, "cap_seconds": 0.02}},
         http={"port": free_port()},
@@ -137,7 +139,8 @@ def test_no_plain_value_leaves_the_process_and_updates_lead_to_what_documents_ha
         person, order = (each.insert() for each in writes)
         hashed = EXPECTED_KEYED.of({"_id": person})["_id"]
         until(lambda: hashed in run.ids("keyed.jsonl"), "the last person")
-        until(lambda: order in run.ids("deltas.jsonl"), "the last delta")
+        for file in ("deltas.jsonl", "taken.jsonl"):
+            until(lambda file=file: order in run.ids(file), "the last delta")
         copies = client[f"{orders.database}_store"].orders
         until(lambda: copies.find_one({"_id": order}), "the last copy")
         until(lambda: order in [_id(row) for row in landed(run)], "the last row of the lake")
@@ -174,6 +177,8 @@ def test_no_plain_value_leaves_the_process_and_updates_lead_to_what_documents_ha
     assert texts(copy) ^ expected == set()
     assert folded(deltas) ^ expected == set()
     assert folded(events_of(rows)) ^ expected == set()
+    taken = texts(ExpectedFields(KEY, TAKEN).of(each) for each in source["orders"])
+    assert folded(run.events("taken.jsonl")) ^ taken == set()
     people = texts(EXPECTED_KEYED.of(each) for each in source["people"])
     assert folded(run.events("keyed.jsonl")) ^ people == set()
     assert {each["handler"] for each in letters} == {"mine", "shaped"}

@@ -1,6 +1,7 @@
 """Takes, leaves out, renames, flattens and sets fields of the documents in events, on their BSON.
 
 Paths are dotted, as in a projection of MongoDB: below an array they apply to each document in it.
+Its other elements become null if nothing is taken of them, and so keep their indices.
 ``_id`` always stays. The document key and everything else about an event stay as they are.
 """
 
@@ -16,6 +17,7 @@ from tailrace.event import bson
 from tailrace.event.bson import (
     ARRAY,
     DOCUMENT,
+    NULL,
     STRING,
     encoded,
     string_at,
@@ -61,11 +63,13 @@ class _Node:
 
 
 class _MappedField(NamedTuple):
-    """A field that stays: its name, and what happens below it (``None``: nothing)."""
+    """A field that stays: its name, and what happens below it (``None``: nothing). With
+    ``is_index``, it may be an element of an array."""
 
     name: bytes
     node: _Node | None = None
     only_taken: bool = False
+    is_index: bool = False
 
 
 class FieldMapping:
@@ -161,7 +165,9 @@ class FieldMapping:
                 continue
             if paths.setdefault(field.name, path) != path:
                 raise two_of("rename", field.name)
-            if value is None:
+            if value is None and field.is_index:
+                made.append((NULL, field.name, b""))
+            elif value is None:
                 gone.append(field.name)
             else:
                 made.append((kind, field.name, value))
@@ -192,7 +198,7 @@ class FieldMapping:
     def _path(self, path: bytes) -> _MappedField | None:
         """What becomes of a dotted path of an update; ``None`` if it goes."""
         node: _Node | None = self._root
-        only_taken, names = self._only_taken, list[bytes]()
+        only_taken, is_index, names = self._only_taken, False, list[bytes]()
         for index, part in enumerate(path.split(b".")):
             if node is None or (index == 0 and part == b"_id"):
                 node = None
@@ -200,11 +206,11 @@ class FieldMapping:
                 field = _mapped(part, node, only_taken, root=index == 0)
                 if field is None:
                     return None
-                part, node, only_taken = field
+                part, node, only_taken, is_index = field
                 if index == 0 and part in self._constants:
                     return None
             names.append(part)
-        return _MappedField(b".".join(names), node, only_taken)
+        return _MappedField(b".".join(names), node, only_taken, is_index)
 
 
 def _mapped(
@@ -213,10 +219,12 @@ def _mapped(
     """What becomes of a field of the document at ``node``; ``None`` if it goes.
 
     In updates, a number is an index of an array, or the name of a field: so it is like an index.
+    A null stands in its place if nothing is taken of its value, because updates name the later
+    elements of an array by their indices.
     """
     below = node.below.get(name)
     if below is None and not root and name.isdigit():
-        return _MappedField(name, node, only_taken)
+        return _MappedField(name, node, only_taken, is_index=True)
     if below is None:
         return None if only_taken else _MappedField(name)
     only_taken = only_taken and not below.taken
@@ -233,7 +241,7 @@ def _value(raw: bytes, kind: int, field: _MappedField) -> bytes | None:
         return _document(raw, 0, field.node, field.only_taken)
     if kind == ARRAY:
         values = [(part, _value(raw[at:end], part, field)) for _, part, at, end in walk(raw, 0)]
-        return array_of([(part, value) for part, value in values if value is not None])
+        return array_of([(NULL, b"") if value is None else (part, value) for part, value in values])
     return None if field.only_taken else raw
 
 
@@ -250,6 +258,8 @@ def _document(
         copied = end
         field = _mapped(name, node, only_taken, root=root)
         value = None if field is None else _value(raw[at:end], kind, field)
+        if value is None and field is not None and field.is_index:
+            kind, value = NULL, b""
         if field is not None and value is not None:
             names.append(field.name)
             pieces.append(element(kind, field.name, value))

@@ -8,6 +8,7 @@ import pytest
 from tailrace.event import ChangeEvent
 from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.flattening import Flattening
+from tailrace.event.update_description import apply_update
 
 DOCUMENT = {
     "_id": 1,
@@ -27,7 +28,7 @@ def mapped(document: dict[str, Any], mapping: FieldMapping) -> dict[str, Any]:
         (["total"], [], {}, {"_id": 1, "total": 12}),
         (["customer.name"], [], {}, {"_id": 1, "customer": {"name": "Ann"}}),
         (["customer"], ["customer.card"], {}, {"_id": 1, "customer": {"name": "Ann"}}),
-        (["items.sku"], [], {}, {"_id": 1, "items": [{"sku": "a"}, {"sku": "b"}]}),
+        (["items.sku"], [], {}, {"_id": 1, "items": [{"sku": "a"}, {"sku": "b"}, None]}),
         (["total.cents"], [], {}, {"_id": 1}),
         (["nothing"], [], {}, {"_id": 1}),
         ([], ["items", "customer"], {}, {"_id": 1, "total": 12}),
@@ -75,7 +76,7 @@ def test_the_documents_and_the_update_description_of_an_event_are_mapped_alike()
             "_id": 1,
             "sum": 12,
             "who": {"name": "Ann"},
-            "items": [{"sku": "a"}, {"sku": "b"}],
+            "items": [{"sku": "a"}, {"sku": "b"}, None],
         },
         "fullDocumentBeforeChange": {"_id": 1, "sum": 11, "who": None},
         "updateDescription": {
@@ -96,10 +97,10 @@ def test_a_field_whose_name_is_a_number_is_like_an_index_in_documents_and_update
     }
     event = ChangeEvent.from_document({"fullDocument": document, "updateDescription": update})
     (found,) = FieldMapping(["items.sku"], [], {"items.sku": "code"}).of([event])
-    assert found.full_document == {"_id": 1, "items": {"0": {"code": "a"}}}
+    assert found.full_document == {"_id": 1, "items": {"0": {"code": "a"}, "1": None}}
     assert found.update_description == {
-        "updatedFields": {"items.0.code": "a"},
-        "removedFields": ["items.2.code", "items.1"],
+        "updatedFields": {"items.0.code": "a", "items.1": None},
+        "removedFields": ["items.2.code"],
     }
     (found,) = FieldMapping([], ["items.cost", "sku"], {}).of([event])
     assert found.full_document == {**document, "items": {"0": {"sku": "a"}, "1": 7}}
@@ -120,9 +121,42 @@ def test_a_field_that_becomes_a_value_of_which_nothing_is_taken_is_removed(order
         [event]
     )
     assert found.update_description == {
-        "updatedFields": {},
-        "removedFields": ["note", "who", "items.0"],
+        "updatedFields": {"items.0": None},
+        "removedFields": ["note", "who"],
     }
+
+
+ELEMENTS = [7, None, {"sku": "a", "cost": 3}, {"cost": 4}, [{"sku": "b"}, 5], "x"]
+
+
+@pytest.mark.parametrize(
+    ("description", "expected"),
+    [
+        ({"updatedFields": {"items.2.sku": "c"}},
+         [None, None, {"sku": "c"}, {}, [{"sku": "b"}, None], None]),
+        ({"updatedFields": {"items.3": 7, "items.4.1": {"sku": "d"}}},
+         [None, None, {"sku": "a"}, None, [{"sku": "b"}, {"sku": "d"}], None]),
+        ({"updatedFields": {"items.6": 7, "items.7": {"sku": "e"}}},
+         [None, None, {"sku": "a"}, {}, [{"sku": "b"}, None], None, None, {"sku": "e"}]),
+        ({"truncatedArrays": [{"field": "items", "newSize": 3}]}, [None, None, {"sku": "a"}]),
+        ({"truncatedArrays": [{"field": "items.4", "newSize": 1}],
+          "updatedFields": {"items.0": {"sku": "f"}}},
+         [{"sku": "f"}, None, {"sku": "a"}, {}, [{"sku": "b"}], None]),
+    ],
+)  # fmt: skip
+def test_the_indices_of_updates_are_those_of_arrays_of_which_fields_are_taken(
+    description: dict[str, Any], expected: list[Any]
+) -> None:
+    """An update alone does not tell which elements the array has before an index."""
+    before = {"_id": 1, "items": ELEMENTS, "n": 1}
+    description = {"updatedFields": {}, "removedFields": [], **description}
+    after = apply_update(before, description)
+    event = ChangeEvent.from_document({"fullDocument": after, "updateDescription": description})
+    mapping = FieldMapping(["items.sku"], [], {})
+    (found,) = mapping.of([event])
+    assert found.full_document == {"_id": 1, "items": expected}
+    mapped_before = mapped(before, mapping)
+    assert apply_update(mapped_before, found.document["updateDescription"]) == found.full_document
 
 
 def test_two_fields_cannot_get_one_name() -> None:
