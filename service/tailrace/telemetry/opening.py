@@ -21,9 +21,19 @@ _PROTOCOL = "http/protobuf"
 
 
 def problems_of(settings: TelemetrySettings | None) -> Iterator[Problem]:
-    """What is missing for the settings, or cannot be done."""
-    if settings is None:
+    """What a start refuses of the settings and of the variables. Sends nothing."""
+    if settings is None or _is_disabled():
         return
+    if problems := [*_unsupported()]:
+        yield from problems
+        return
+    from tailrace.telemetry.sdk import problems_of
+
+    yield from problems_of(settings)
+
+
+def _unsupported() -> Iterator[Problem]:
+    """What is missing, or cannot be done."""
     if missing := [module for module in _NEEDS if not _is_installed(module)]:
         message = f"needs {', '.join(missing)}, not installed here: {how_to_install('otel')}"
         yield Problem("telemetry", message)
@@ -42,16 +52,19 @@ async def telemetry(
 
     Raises :class:`ConfigurationError`.
     """
-    disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    if settings is None or disabled:
+    if settings is None or _is_disabled():
         yield None
         return
-    if problems := [*problems_of(settings)]:
+    if problems := [*_unsupported()]:
         raise ConfigurationError(*problems)
     from tailrace.telemetry.sdk import opened
 
     async with opened(settings, registry) as tracing:
         yield tracing
+
+
+def _is_disabled() -> bool:
+    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def _is_installed(module: str) -> bool:

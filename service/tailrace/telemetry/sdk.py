@@ -91,6 +91,19 @@ async def opened(
             yield await stack.enter_async_context(spans)
 
 
+def problems_of(settings: TelemetrySettings) -> Iterator[Problem]:
+    """See :func:`tailrace.telemetry.opening.problems_of`."""
+    last, found = LastMessages(), list[Problem]()
+    with last.installed():
+        for wanted, made in ((settings.metrics, _metric_export), (settings.traces, _span_export)):
+            try:
+                if wanted:
+                    made(settings, last.metrics).shutdown()
+            except ConfigurationError as error:
+                found += error.problems
+    yield from dict.fromkeys(found)  # a variable may be of both
+
+
 @contextmanager
 def _reading_variables() -> Iterator[None]:
     """Raises :class:`ConfigurationError` for a variable that the SDK refuses."""
@@ -101,8 +114,20 @@ def _reading_variables() -> Iterator[None]:
         raise ConfigurationError(Problem("telemetry", message)) from error
 
 
-@asynccontextmanager
-async def _spans(settings: TelemetrySettings, reason: SendFailure) -> AsyncIterator[Spans]:
+@dataclass(frozen=True, slots=True)
+class SpanExport:
+    """What sends spans to the collector."""
+
+    provider: TracerProvider
+    exporter: OTLPSpanExporter
+
+    def shutdown(self) -> None:
+        """Sends what is left, and waits for it."""
+        self.provider.shutdown()
+
+
+def _span_export(settings: TelemetrySettings, reason: SendFailure) -> SpanExport:
+    """Raises :class:`ConfigurationError`."""
     url, ratio = _endpoint(settings, "traces"), settings.sample_ratio
     headers = _headers(settings)
     with _reading_variables():
@@ -114,6 +139,13 @@ async def _spans(settings: TelemetrySettings, reason: SendFailure) -> AsyncItera
             shutdown_on_exit=False,
         )
         provider.add_span_processor(BatchSpanProcessor(reported))
+    return SpanExport(provider, exporter)
+
+
+@asynccontextmanager
+async def _spans(settings: TelemetrySettings, reason: SendFailure) -> AsyncIterator[Spans]:
+    export = _span_export(settings, reason)
+    provider, exporter = export.provider, export.exporter
     trace.set_tracer_provider(provider)  # spans of handlers and of their libraries join ours
     try:
         yield Spans(provider.get_tracer("tailrace", __version__))
@@ -123,10 +155,22 @@ async def _spans(settings: TelemetrySettings, reason: SendFailure) -> AsyncItera
         exporter.shutdown()  # type: ignore[no-untyped-call] # ends an attempt that is under way
 
 
-@asynccontextmanager
-async def _metrics(
-    settings: TelemetrySettings, registry: CollectorRegistry, reason: SendFailure
-) -> AsyncIterator[None]:
+@dataclass(frozen=True, slots=True)
+class MetricExport:
+    """What sends metrics to the collector at ``url``, and how often."""
+
+    url: str
+    exporter: OTLPMetricExporter
+    resource: Resource
+    seconds: float
+
+    def shutdown(self) -> None:
+        """Sends nothing any more."""
+        self.exporter.shutdown()
+
+
+def _metric_export(settings: TelemetrySettings, reason: SendFailure) -> MetricExport:
+    """Raises :class:`ConfigurationError`."""
     url, headers = _endpoint(settings, "metrics"), _headers(settings)
     with _reading_variables():
         exporter = OTLPMetricExporter(
@@ -135,13 +179,21 @@ async def _metrics(
             session=CollectorSession(reason),
             max_export_batch_size=_MOST_POINTS,
         )
+        return MetricExport(url, exporter, resource_of(settings), _interval())
+
+
+@asynccontextmanager
+async def _metrics(
+    settings: TelemetrySettings, registry: CollectorRegistry, reason: SendFailure
+) -> AsyncIterator[None]:
+    export = _metric_export(settings, reason)
     sender = MetricsSender(
         registry,
-        exporter,
-        CollectorState("metrics", url, reason),
-        resource_of(settings),
+        export.exporter,
+        CollectorState("metrics", export.url, reason),
+        export.resource,
         InstrumentationScope("tailrace", __version__),
-        _interval(),
+        export.seconds,
     )
     failure = None
     async with anyio.create_task_group() as tasks:
@@ -154,7 +206,7 @@ async def _metrics(
             tasks.cancel_scope.cancel()
     with anyio.move_on_after(FLUSH_SECONDS, shield=True):
         await sender.send()
-    exporter.shutdown()
+    export.shutdown()
     if failure is not None:
         raise failure
 

@@ -231,6 +231,16 @@ def test_check_prints_every_problem_with_its_path(configure: Configure, capsys: 
     assert "  delivery.lanes: " in error
 
 
+def test_check_refuses_a_variable_of_opentelemetry_in_one_line(
+    configure: Configure, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(telemetry={"metrics": True})
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1m")
+    assert main(["check"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "telemetry: OTEL_METRIC_EXPORT_INTERVAL is '1m'" in line
+
+
 def test_a_handler_module_is_looked_for_beside_the_configuration_first(
     configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -51,13 +52,42 @@ def test_another_protocol_of_the_environment_is_refused(monkeypatch: pytest.Monk
     assert "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc'" in problem.message
 
 
-async def test_a_collector_of_the_environment_must_be_a_url(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "ENDPOINT must be a URL"),
+        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "collector", "METRICS_ENDPOINT must be a URL"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "1s", "'1s', and not a number of milliseconds"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "0", "'0', and not a number of milliseconds"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "-1", "schedule_delay_millis must be positive"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "max_queue_size must be a positive integer"),
+        ("OTEL_SPAN_LINK_COUNT_LIMIT", "many", "OTEL_SPAN_LINK_COUNT_LIMIT must be a"),
+    ],
+)
+async def test_a_check_refuses_the_variables_that_a_start_refuses_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")
-    with pytest.raises(ConfigurationError, match="OTEL_EXPORTER_OTLP_ENDPOINT must be a URL"):
-        async with telemetry(settings(), CollectorRegistry()):
+    chosen = settings(metrics=True)
+    monkeypatch.setenv(variable, value)
+    (problem,) = problems_of(chosen)
+    assert message in problem.message
+    with pytest.raises(ConfigurationError) as caught:
+        async with telemetry(chosen, CollectorRegistry()):
             pass
+    assert caught.value.problems == (problem,)
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    assert not [*problems_of(chosen)]
+
+
+async def test_a_check_sends_nothing_and_leaves_no_thread() -> None:
+    threads = threading.active_count()
+    with collecting() as collector:
+        during = threading.active_count()
+        chosen = settings(endpoint=collector.url, metrics=True)
+        assert not [*problems_of(chosen)]
+        assert threading.active_count() == during
+        assert collector.bodies == []
+    assert threading.active_count() == threads
 
 
 @pytest.mark.parametrize(
