@@ -47,8 +47,8 @@ class Former(Protocol):
     def invalidated(self) -> bool: ...
 
 
-Part = Callable[[Routed, Exception | None, Former | None], None]
-"""See :meth:`Course.part`."""
+Detach = Callable[[Routed, Exception | None, Former | None], None]
+"""See :meth:`Course.detach`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -124,7 +124,7 @@ class FollowedScope:
 
 @dataclass(slots=True, eq=False)
 class Course:
-    """``routed``: the handlers that are in it. ``parts`` lets one go on in a course of its own;
+    """``routed``: the handlers that are in it. ``on_detach`` lets one go on in a course of its own;
     ``None`` in a course that no handler can leave. ``alone``: it is such a course beside the shared
     one. ``rows``: the reader of documents for all of them. ``replay``: the changes that come again
     in this course, which has an end then."""
@@ -133,7 +133,7 @@ class Course:
     routed: list[Routed]
     status: Status
     rows: RowSource
-    parts: Part | None = None
+    on_detach: Detach | None = None
     alone: bool = False
     replay: ReplayedSpan | None = None
     history: LostHistory = field(default_factory=LostHistory)
@@ -158,16 +158,16 @@ class Course:
         return f"{scope} --handler {self.names[0]}" if self.alone else scope
 
     @property
-    def can_part(self) -> bool:
+    def can_detach(self) -> bool:
         """Whether a handler can go on in a course of its own, and others stay."""
-        return self.parts is not None and len(self.routed) > 1
+        return self.on_detach is not None and len(self.routed) > 1
 
-    def part(
+    def detach(
         self, handler: str, error: Exception | None = None, former: Former | None = None
     ) -> None:
         """Lets a handler go on in a course of its own. ``error`` made it leave, if any; that course
         begins when the ``former`` part has ended."""
-        assert self.parts is not None  # noqa: S101 - the callers have looked
+        assert self.on_detach is not None  # noqa: S101 - the callers have looked
         left = next(each for each in self.routed if each.name == handler)
         self.routed.remove(left)
-        self.parts(left, error, former)
+        self.on_detach(left, error, former)

@@ -41,7 +41,7 @@ class Follow:
     """
 
     course: Course
-    meeting: SharedStream
+    shared_stream: SharedStream
     running: Interrupt | None = None
     fenced: bool = False
     arrived: bool = False
@@ -57,7 +57,7 @@ class Follow:
             before, version_before = self._positions, desired.version
             with stop.child() as interrupt:
                 self.running = interrupt
-                run = self.now = Run(course, self.meeting, interrupt)
+                run = self.now = Run(course, self.shared_stream, interrupt)
                 if not (self._pauses and course.status.state is WatcherState.PAUSED):
                     course.status.enter(WatcherState.STARTING, course.trouble)
                 try:
@@ -69,7 +69,7 @@ class Follow:
                 finally:
                     self.running = self.now = None
                     if run.joined is not None and not run.joins:
-                        self.meeting.withdraw(run.joined)
+                        self.shared_stream.withdraw(run.joined)
             course.trouble = ""
             if run.joined is not None and run.joins:
                 run.joined.join(run.handlers.fed[0])

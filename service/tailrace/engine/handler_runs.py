@@ -40,7 +40,7 @@ class HandlerRuns:
     """Those of one run. ``fail`` ends the run with an error."""
 
     course: Course
-    meeting: SharedStream
+    shared_stream: SharedStream
     interrupt: Interrupt
     fail: Callable[[Exception], None]
     fed: list[HandlerRun] = field(default_factory=list)
@@ -106,16 +106,16 @@ class HandlerRuns:
                 each.lane.halt()
 
     @contextmanager
-    def meeting_others(self) -> Iterator[None]:
+    def taking_others(self) -> Iterator[None]:
         """Others may join while the shared stream is read."""
-        if self.course.parts is None:
+        if self.course.on_detach is None:
             yield
             return
-        self.meeting.open(self._read_to, self._attach, self._withdraw)
+        self.shared_stream.open(self._read_to, self._attach, self._withdraw)
         try:
             yield
         finally:
-            self.meeting.close()
+            self.shared_stream.close()
 
     async def drain(self) -> None:
         """Waits until each handler has finished what it will, or has left: one that is slower than
@@ -185,7 +185,7 @@ class HandlerRuns:
     @property
     def _can_leave(self) -> bool:
         """Whether a handler can leave, and others stay."""
-        return self.course.parts is not None and len(self.fed) > 1
+        return self.course.on_detach is not None and len(self.fed) > 1
 
     def let_go(self, names: Collection[str]) -> bool:
         """Ends some handlers' calls and waits, so that they leave; returns whether they do."""
@@ -211,7 +211,7 @@ class HandlerRuns:
         return True
 
     def _detach(self, handler: HandlerRun, why: str) -> None:
-        self.meeting.left(handler.name)
+        self.shared_stream.left(handler.name)
         if handler.joining:
             self._remove(handler)
             return
@@ -222,7 +222,7 @@ class HandlerRuns:
 
     def _leave(self, handler: HandlerRun) -> None:
         self._remove(handler)
-        self.course.part(handler.name, None, handler)
+        self.course.detach(handler.name, None, handler)
 
     def _remove(self, handler: HandlerRun) -> None:
         """Feeds a handler no more: what it has not begun leaves memory."""
@@ -291,8 +291,8 @@ class HandlerRuns:
         snapshot = handler.watermark.position.snapshot
         if not handler.watermark.is_past or not (snapshot is None or snapshot.over):
             return False
-        if not self.meeting.meets(routed.name, token):
+        if not self.shared_stream.can_attach(routed.name, token):
             return False
-        assert token is not None and self.meeting.attach is not None  # noqa: S101, PT018
-        self.joined = self.meeting.attach(routed, handler, token)
+        assert token is not None and self.shared_stream.attach is not None  # noqa: S101, PT018
+        self.joined = self.shared_stream.attach(routed, handler, token)
         return True

@@ -41,7 +41,7 @@ class _Question(Generic[T]):
             self.failure = error
         finally:
             self.ended.set()
-            if course.can_part:
+            if course.can_detach:
                 most = anyio.current_time() + PATIENCE_SECONDS
                 waiting.deadline = min(waiting.deadline, most)
 
@@ -81,9 +81,9 @@ def _answers(course: Course, questions: list[_Question[T]]) -> dict[str, T]:
         if each.failure is None:
             continue
         decides = isinstance(each.failure, CheckpointFenced | DeliveryInterrupted)
-        if decides or not isinstance(each.failure, TailraceError) or not course.can_part:
+        if decides or not isinstance(each.failure, TailraceError) or not course.can_detach:
             raise each.failure
-        course.part(each.name, each.failure)
+        course.detach(each.name, each.failure)
     return {each.name: each.answers[0] for each in questions if each.answers}
 
 
@@ -94,4 +94,4 @@ def _leave(course: Course, question: _Question[T]) -> None:
         handler=question.name,
         reason="its destination does not answer, and the others begin without it",
     )
-    course.part(question.name, None, question)
+    course.detach(question.name, None, question)

@@ -51,12 +51,11 @@ from tailrace.stream import Interrupt
 class Run:
     """Reads, delivers and saves until ``interrupt`` is set, by a stop or by a failed task.
 
-    ``meeting``: where handlers come back to the shared stream. ``leads``: the handler at whose own
-    position the stream begins, if any.
+    ``leads``: the handler at whose own position the stream begins, if any.
     """
 
     course: Course
-    meeting: SharedStream
+    shared_stream: SharedStream
     interrupt: Interrupt
     start: StartPoint = NOW
     leads: str = ""
@@ -69,7 +68,7 @@ class Run:
     _failure: Exception | None = None
 
     def __post_init__(self) -> None:
-        self.handlers = HandlerRuns(self.course, self.meeting, self.interrupt, self._fail)
+        self.handlers = HandlerRuns(self.course, self.shared_stream, self.interrupt, self._fail)
 
     async def run(self) -> Ending:
         """Whatever ends the run, running calls finish and none begins; then it saves."""
@@ -220,7 +219,7 @@ class Run:
                 )
                 beside.start_soon(self._read_rows, rows, reading_rows, name="rows")
                 try:
-                    with handlers.meeting_others():
+                    with handlers.taking_others():
                         ending = await must_finish(reader.read, "the reader", stream)
                 except TailraceError as error:
                     self._fail(error)

@@ -60,10 +60,10 @@ async def settle(course: Course, identity: RunIdentity, checkpoint: Checkpoint |
         return
     _require_readable(course, checkpoint)
     new = [name for name in course.names if claim.of(name) is None]
-    if new and course.parts is not None:
+    if new and course.on_detach is not None:
         apart = new if len(new) < len(course.names) else _begin_apart(course)
         for name in apart:
-            course.part(name)
+            course.detach(name)
         new = [name for name in new if name not in apart]
     runtime, desired = scope.runtime, scope.desired
     if new and _start_of(course, new[0]) == NOW:
@@ -77,8 +77,8 @@ async def settle(course: Course, identity: RunIdentity, checkpoint: Checkpoint |
     for name in list(course.names):
         wanted = desired.wants_alone(name, claim.snapshot_of(name))
         paused = desired.of(name).paused and not desired.pauses
-        if (wanted or paused) and course.can_part:
-            course.part(name)
+        if (wanted or paused) and course.can_detach:
+            course.detach(name)
 
 
 async def _begin_replay(course: Course, span: ReplayedSpan, identity: RunIdentity) -> None:
@@ -101,9 +101,9 @@ def _require_readable(course: Course, checkpoint: Checkpoint | None) -> None:
         )
         if to_move(course.scope.desired.state, [name], course.scope.claim):
             continue
-        if not course.can_part:
+        if not course.can_detach:
             raise error
-        course.part(name, error)
+        course.detach(name, error)
 
 
 def _begin_apart(course: Course) -> list[str]:
@@ -141,10 +141,10 @@ async def beginnings(
         [start.position for start in starts],
         [n for n, start in enumerate(starts) if start.reads_apart],
     )
-    if course.parts is not None:
+    if course.on_detach is not None:
         for start, with_others in zip(starts, stay, strict=True):
             if not with_others:
-                course.part(start.name)
+                course.detach(start.name)
     return [start for start, with_others in zip(starts, stay, strict=True) if with_others]
 
 
@@ -156,7 +156,7 @@ async def _beginning(
     delivery: Delivery,
 ) -> HandlerStart:
     noted = course.scope.claim.of(routed.name)
-    answers = await delivery.position.load_unless_down(noted, waits=not course.can_part)
+    answers = await delivery.position.load_unless_down(noted, waits=not course.can_detach)
     sink = delivery.position.loaded
     rows = sink.rows if sink is not None else None
     if sink is not None and sink.token == NO_TOKEN:
@@ -186,10 +186,10 @@ def leave_last(course: Course, begun: Sequence[HandlerStart]) -> bool:
     before."""
     refused, names = last_of(begun).position.start, course.names
     there = [e.name for e in begun if e.position.start == refused and e.name in names]
-    if course.parts is None or len(there) == len(names):
+    if course.on_detach is None or len(there) == len(names):
         return False
     for name in there:
-        course.part(name)
+        course.detach(name)
     return True
 
 
@@ -206,9 +206,9 @@ def after_gap(
     Those that begin apart leave, to skip them on their own: a snapshot after a gap is theirs, too.
     """
     own = [one for one in begun if one.routed is not None and one.routed.begins_apart]
-    if course.parts is not None and len(own) < len(begun):
+    if course.on_detach is not None and len(own) < len(begun):
         for beginning in own:
-            course.part(beginning.name)
+            course.detach(beginning.name)
         begun = [beginning for beginning in begun if beginning not in own]
     return [
         replace(beginning, position=_skipping(start, beginning.position)) for beginning in begun

@@ -72,7 +72,7 @@ class SharedStream:
         known = self._detached.get(handler)
         return known.until if known is not None else 0.0
 
-    def meets(self, handler: str, token: ResumeToken | None) -> bool:
+    def can_attach(self, handler: str, token: ResumeToken | None) -> bool:
         """Whether the handler can be attached at the token that its own stream has reached."""
         shared = self.read_to()
         if token is None or shared is None or self.attach is None:

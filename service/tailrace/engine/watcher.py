@@ -68,7 +68,7 @@ class Watcher:
             self.status,
             SideCalls(plan.scope.name),
         )
-        self._meeting = SharedStream()
+        self._shared_stream = SharedStream()
         self._apart: dict[str, Follow] = {}
         self._shared = self._shared_course()
         self._changed = anyio.Event()
@@ -92,10 +92,10 @@ class Watcher:
 
     def _shared_course(self) -> Follow:
         routed = list(self.plan.routed)
-        parts = self._part if len(routed) > 1 else None
-        course = Course(self.scope, routed, self.status, self.plan.rows, parts)
+        on_detach = self._detach if len(routed) > 1 else None
+        course = Course(self.scope, routed, self.status, self.plan.rows, on_detach)
         self.status.snapshot = lambda: course.rows.observed()
-        return Follow(course, self._meeting)
+        return Follow(course, self._shared_stream)
 
     @property
     def name(self) -> str:
@@ -240,7 +240,7 @@ class Watcher:
 
     # --- handlers on their own -----------------------------------------------------------------
 
-    def _part(self, routed: Routed, error: Exception | None, former: Former | None) -> None:
+    def _detach(self, routed: Routed, error: Exception | None, former: Former | None) -> None:
         """A handler goes on in a course of its own."""
         status = self.scope.status_apart(routed.name, self._recorders[routed.name])
         status.checkpoint, status.waits_for = self.status.checkpoint, self.status.waits_for
@@ -248,7 +248,7 @@ class Watcher:
             status.enter(WatcherState.WAITING, "ends its running calls")
         course = Course(self.scope, [routed], status, routed.rows(), alone=True)
         status.snapshot = course.rows.observed
-        follow = self._apart[routed.name] = Follow(course, self._meeting)
+        follow = self._apart[routed.name] = Follow(course, self._shared_stream)
         name = f"handler {routed.name} of {self.name}"
         self.scope.tasks.start_soon(self._catch_up, follow, error, former, name=name)
 
@@ -292,7 +292,7 @@ class Watcher:
         self._runtime.metrics.restarts.labels(self.name, by).inc()
         self._log.info("scope.restarted", by=by, handlers=[*together, *halted])
         for name in halted:
-            self._part(self._apart[name].course.routed[0], None, None)
+            self._detach(self._apart[name].course.routed[0], None, None)
         if together:
             self.status.enter(WatcherState.STARTING, f"restarted by {by}")
             self._changed.set()

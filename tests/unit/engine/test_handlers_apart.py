@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.engine import WatcherState, handler_runs
-from tailrace.engine import shared_stream as meeting
+from tailrace.engine import WatcherState, handler_runs, shared_stream
 from tailrace.engine.read import reader
 from tailrace.engine.status.status import Status
 from tailrace.errors import CheckpointError, DeadLetterError
@@ -46,7 +45,7 @@ class Strict(Destination):
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler_runs, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(meeting, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(shared_stream, "_FIRST_SECONDS", 0.0)
 
 
 def watching(audit: Destination, index: Destination) -> Watching:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from tailrace.engine import WatcherState, handler_runs, questions
-from tailrace.engine import shared_stream as meeting
+from tailrace.engine import WatcherState, handler_runs, questions, shared_stream
 from tailrace.engine.ports import RunIdentity
 from tailrace.errors import Unavailable
 from tailrace.model import SinkPosition
@@ -55,7 +54,7 @@ class SilentOfGaps(Table):
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(handler_runs, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(meeting, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(shared_stream, "_FIRST_SECONDS", 0.0)
 
 
 def left(watching: Watching) -> list[str]:

@@ -6,8 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tailrace.engine import Commit, Routed, RunIdentity, WatcherState, stream_slots
-from tailrace.engine import shared_stream as meeting
+from tailrace.engine import Commit, Routed, RunIdentity, WatcherState, shared_stream, stream_slots
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import Backoff, FailurePolicy
@@ -24,7 +23,7 @@ HALT = FailurePolicy(attempts=1, halt=True, backoff=Backoff(0, 0))
 
 @pytest.fixture(autouse=True)
 def comes_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(shared_stream, "_FIRST_SECONDS", 0.0)
 
 
 def attached(watching: Watching) -> bool:
@@ -266,8 +265,8 @@ async def test_a_handler_whose_destination_is_down_again_leaves_its_stream_to_on
 async def test_one_that_flaps_stays_longer_on_its_own_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(meeting, "_FIRST_SECONDS", 1.0)
-    shared = meeting.SharedStream()
+    monkeypatch.setattr(shared_stream, "_FIRST_SECONDS", 1.0)
+    shared = shared_stream.SharedStream()
     lasts = []
     for _ in range(4):
         shared.left("slow")
