@@ -72,13 +72,11 @@ class TableComparison:
     def __init__(
         self,
         connection: Connection,
-        scope: str,
         form: TableForm,
         registry: Registry,
         positions: PositionsTable,
     ) -> None:
         self._connection = connection
-        self._scope = scope
         self._form = form
         self._registry = registry
         self._positions = positions
@@ -103,9 +101,9 @@ class TableComparison:
         ids = [_row_id(key) for key in keys]
         position, held, whole = None, dict[bytes, dict[str, Any]](), True
         async with self._reading():
-            position = await self._positions.stored(self._connection, self._scope)
+            position = await self._positions.stored(self._connection)
             table = await self._table(collection)
-            if await self._registry.holds(self._connection, table.name, self._scope, collection):
+            if await self._registry.holds(self._connection, table.name, collection):
                 held, whole = await self._held(table, ids)
         rows = [held.get(each) for each in ids]
         for key, row in zip(keys, rows, strict=True):
@@ -147,12 +145,10 @@ class TableComparison:
 
         try:
             async with self._reading():
-                held = HeldRows((), await self._positions.stored(self._connection, self._scope))
+                held = HeldRows((), await self._positions.stored(self._connection))
                 await read_on()
                 table = await self._table(collection)
-                if await self._registry.holds(
-                    self._connection, table.name, self._scope, collection
-                ):
+                if await self._registry.holds(self._connection, table.name, collection):
                     while documents:
                         first = asked - len(documents)
                         await _both(partial(compare, documents, first), read_on)
@@ -175,10 +171,10 @@ class TableComparison:
         return [at for at, each in enumerate(documents) if row_id(identity(each, 0)) in equal]
 
     async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
-        table, rows = self._form.table_of(self._scope, collection), list[Any]()
+        table, rows = self._form.table_of(collection), list[Any]()
         connection, last = self._connection, bytes.fromhex(after or "")
         with outages(), suppress(psycopg.errors.UndefinedTable):
-            if await self._registry.holds(connection, table.name, self._scope, collection):
+            if await self._registry.holds(connection, table.name, collection):
                 async with connection.cursor(binary=True) as cursor:
                     rows = await (await cursor.execute(table.held_keys, (last, most))).fetchall()
         keys = [held_key_of(found, text or "") for found, text in rows]
@@ -186,7 +182,7 @@ class TableComparison:
         return HeldKeys([key for key in keys if key is not None], following)
 
     async def _table(self, namespace: Namespace) -> TableStatements:
-        return await self._form.table_now(self._connection, self._scope, namespace)
+        return await self._form.table_now(self._connection, namespace)
 
     def _rows(
         self, tables: Mapping[Namespace, TableStatements], documents: Sequence[ChangeEvent]

@@ -7,7 +7,7 @@ again.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 import psycopg
@@ -69,10 +69,10 @@ class PostgreSQL:
     def __init__(self, opening: Opening, settings: PostgreSQLSettings) -> None:
         self._handler = opening.name
         self._settings = settings
-        self._scope = opening.scope
-        self._positions = PositionsTable(settings.db_schema, opening.name)
-        self._registry = Registry(settings.db_schema, opening.name)
-        self._form = form_of(opening, settings, self._registry)
+        self._opening = opening
+        of = settings.db_schema, opening.name, opening.scope.name
+        self._positions, self._registry = PositionsTable(*of), Registry(*of)
+        self._form = form_of(opening, settings)
         self._misfits = misfit_counter(opening.registry)
         if settings.columns:  # an alert must see it rise from 0
             self._misfits.labels(opening.scope.name, opening.name)
@@ -82,7 +82,7 @@ class PostgreSQL:
 
     async def __aenter__(self) -> Self:
         """Tries everything that a start needs, and rolls it back."""
-        await self._try([self._scope])
+        await self._try([self._opening.scope])
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -103,7 +103,7 @@ class PostgreSQL:
                 await self._make_own_tables(session.connection)
             async with transaction(session.connection):
                 session.stored = await self._positions.own(session.connection, scope)
-                await self._form.prepare(session.connection, self._scope)
+                await self._form.prepare(session.connection)
         return session.stored
 
     async def write(self, batch: Batch) -> None:
@@ -154,7 +154,7 @@ class PostgreSQL:
     async def _comparison(self, scope: ScopeContext) -> AsyncIterator[Comparison]:
         connection, form = await connected(self._settings.dsn), cast(TableForm, self._form)
         try:
-            yield TableComparison(connection, scope.name, form, self._registry, self._positions)
+            yield TableComparison(connection, form, self._registry, self._positions)
         finally:
             await connection.close()
 
@@ -216,7 +216,8 @@ class PostgreSQL:
                 await require_statements(connection, POSITIONS, self._positions.writes)
                 await require_statements(connection, TABLES, self._registry.writes)
                 for scope in scopes:
-                    await self._form.prepare(connection, scope)
+                    form = form_of(replace(self._opening, scope=scope), self._settings)
+                    await form.prepare(connection)
         except TableRefused as error:
             raise self._wrong(str(error)) from error
         except psycopg.errors.InsufficientPrivilege as error:

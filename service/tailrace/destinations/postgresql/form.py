@@ -6,7 +6,6 @@ from typing import Any, Protocol
 from tailrace.destination import ScopeContext
 from tailrace.destinations.postgresql.connection import Connection
 from tailrace.event import ChangeEvent
-from tailrace.model import Scope
 
 
 class StorageForm(Protocol):
@@ -18,8 +17,8 @@ class StorageForm(Protocol):
         Puts the reasons for events that cannot be stored into ``refused``.
         """
 
-    async def prepare(self, connection: Connection, scope: Scope) -> None:
-        """Makes and checks the tables that are known before the first event of a scope."""
+    async def prepare(self, connection: Connection) -> None:
+        """Makes and checks the tables that are known before the first event of the scope."""
 
     async def adapt(
         self, connection: Connection, rows: Any, checked: dict[str, bool], log: Any

@@ -10,8 +10,8 @@ from tailrace.destinations.postgresql.tables import Registry
 from tailrace.destinations.postgresql.values import Values
 
 
-def form_of(opening: Opening, settings: PostgreSQLSettings, registry: Registry) -> StorageForm:
-    """Tables, or a log."""
+def form_of(opening: Opening, settings: PostgreSQLSettings) -> StorageForm:
+    """Tables, or a log, of the scope."""
     schema, fields = settings.db_schema, settings.fields.mapping()
     create, replace_nul = settings.create, settings.nul == "replace"
     if settings.table is None:
@@ -24,7 +24,7 @@ def form_of(opening: Opening, settings: PostgreSQLSettings, registry: Registry) 
         schema,
         settings.table,
         maker,
-        registry,
+        Registry(schema, opening.name, opening.scope.name),
         opening.scope,
         policy=settings.ddl,
         soft=settings.soft_delete,

@@ -14,7 +14,6 @@ from tailrace.envelope import messages
 from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.event.layout import SECONDS
-from tailrace.model import Scope
 
 Columns = tuple[list[Any], list[Any], list[Any], list[Any], list[Any], list[Any]]
 
@@ -60,7 +59,7 @@ class LogForm:
             texts.append(text)
         return columns
 
-    async def prepare(self, connection: Connection, scope: Scope) -> None:
+    async def prepare(self, connection: Connection) -> None:
         table = self._table
         await made(connection, table.schema, table.name, table.create, allowed=self._create)
         await require_columns(connection, table)

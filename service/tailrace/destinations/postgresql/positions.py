@@ -20,10 +20,11 @@ POSITIONS = "tailrace_positions"
 
 
 class PositionsTable:
-    """The table of positions in a schema, for one handler."""
+    """The table of positions in a schema, for a handler of a scope."""
 
-    def __init__(self, schema: str, handler: str) -> None:
+    def __init__(self, schema: str, handler: str, scope: str) -> None:
         self._handler = handler
+        self._scope = scope
         table = quoted(schema, POSITIONS)
         self.create = (
             f"CREATE TABLE {table} (handler text, scope text, epoch bigint NOT NULL, "
@@ -74,9 +75,10 @@ class PositionsTable:
             )
         return None if row[0] is None else str(row[0])
 
-    async def stored(self, connection: Connection, scope: str) -> str | None:
+    async def stored(self, connection: Connection) -> str | None:
         """The position, whoever owns it."""
-        found = await connection.execute(self._stored, {"handler": self._handler, "scope": scope})
+        of = {"handler": self._handler, "scope": self._scope}
+        found = await connection.execute(self._stored, of)
         row: Any = await found.fetchone()
         return None if row is None or row[0] is None else str(row[0])
 

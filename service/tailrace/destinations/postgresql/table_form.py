@@ -65,7 +65,7 @@ class TableForm:
         """The rows of each collection, for the ``tables`` or those that are written."""
 
         def automatic(namespace: Namespace) -> AutomaticColumns:
-            table = tables[namespace] if tables else self.table_of(self._scope.name, namespace)
+            table = tables[namespace] if tables else self.table_of(namespace)
             return table.automatic
 
         return self._maker.rows(events, refused, automatic)
@@ -84,20 +84,20 @@ class TableForm:
         if not self._tables.grow:
             return False
         for namespace, made_rows in rows.items():
-            table = self.table_of(self._scope.name, namespace)
+            table = self.table_of(namespace)
             if _checked_key(namespace, table.name) not in checked:
                 async with transaction(connection):
-                    await self._checked(connection, self._scope.name, namespace, checked)
+                    await self._checked(connection, namespace, checked)
             elif made_rows.news and made_rows.automatic is table.automatic:
                 await self._tables.extend(connection, table.name, made_rows.news, log)
         return any(
-            made_rows.automatic is not self.table_of(self._scope.name, namespace).automatic
+            made_rows.automatic is not self.table_of(namespace).automatic
             for namespace, made_rows in rows.items()
         )
 
-    async def prepare(self, connection: Connection, scope: Scope) -> None:
-        for _, namespace in followed_collections([scope]):
-            await self._checked(connection, scope.name, namespace, {})
+    async def prepare(self, connection: Connection) -> None:
+        for _, namespace in followed_collections([self._scope]):
+            await self._checked(connection, namespace, {})
 
     async def order_matters(
         self,
@@ -107,7 +107,7 @@ class TableForm:
     ) -> bool:
         matters = False
         for namespace in rows:
-            table = await self._checked(connection, self._scope.name, namespace, checked)
+            table = await self._checked(connection, namespace, checked)
             matters |= checked[_checked_key(namespace, table.name)]
         return matters
 
@@ -121,7 +121,7 @@ class TableForm:
             for namespace, stored in rows.items():
                 if not (stored.ids or stored.gone):
                     continue
-                table = await self._checked(connection, self._scope.name, namespace, checked)
+                table = await self._checked(connection, namespace, checked)
                 if stored.gone_if:
                     await cursor.execute(table.keys, (list(stored.gone_if),))
                     stored.spare_rows_of_others(await cursor.fetchall())
@@ -153,14 +153,14 @@ class TableForm:
         namespace, time = event.ns, event.cluster_time
         if namespace is None or time is None:
             raise PermanentError(f"a {operation} without namespace or cluster time")
-        tables = await self._registry.tables(connection, scope.name)
+        tables = await self._registry.tables(connection)
         if operation == "dropDatabase":
             for collection, name in tables.items():
                 if collection.db == namespace.db:
                     await self._empty(connection, name, time)
         elif rename is not None and rename.arrives:
             source = tables.get(namespace)
-            await self._rename(connection, scope, source, rename.to, time, checked)
+            await self._rename(connection, source, rename.to, time, checked)
         elif namespace in tables:
             await self._empty(connection, tables[namespace], time)
 
@@ -171,25 +171,26 @@ class TableForm:
     def misfits(self, rows: Mapping[Namespace, RowColumns]) -> list[str]:
         return [misfit for each in rows.values() for misfit in each.misfits]
 
-    def table_of(self, scope: str, namespace: Namespace) -> TableStatements:
+    def table_of(self, namespace: Namespace) -> TableStatements:
         """The table of a collection, whether it is there or not."""
-        return self._tables.of(table_name(self._template, scope, namespace))
+        return self._tables.of(self._name(namespace))
 
-    async def table_now(
-        self, connection: Connection, scope: str, namespace: Namespace
-    ) -> TableStatements:
+    async def table_now(self, connection: Connection, namespace: Namespace) -> TableStatements:
         """The same with the automatic columns that it has now, which a writer may not know."""
-        return await self._tables.read(connection, table_name(self._template, scope, namespace))
+        return await self._tables.read(connection, self._name(namespace))
+
+    def _name(self, namespace: Namespace) -> str:
+        return table_name(self._template, self._scope.name, namespace)
 
     async def _checked(
-        self, connection: Connection, scope: str, namespace: Namespace, checked: dict[str, bool]
+        self, connection: Connection, namespace: Namespace, checked: dict[str, bool]
     ) -> TableStatements:
         """The table of a collection, made if missing; checked once in a connection's life."""
-        table = self.table_of(scope, namespace)
+        table = self.table_of(namespace)
         name, key = table.name, _checked_key(namespace, table.name)
         if key not in checked:
             await lock_names(connection)
-            await self._registry.enter(connection, name, scope, namespace)
+            await self._registry.enter(connection, name, namespace)
             if await made(connection, self._schema, name, table.create, allowed=self._create):
                 await self._registry.note_made(connection, name)
             table = await self._tables.renewed(connection, name)
@@ -203,18 +204,17 @@ class TableForm:
     async def _rename(
         self,
         connection: Connection,
-        scope: ScopeContext,
         source: str | None,
         new: Namespace,
         time: Timestamp,
         checked: dict[str, bool],
     ) -> None:
         """Moves the rows. Those that the new name had before are gone (``dropTarget``)."""
-        if source is not None and source == table_name(self._template, scope.name, new):
+        if source is not None and source == self._name(new):
             await self._registry.remove(connection, source)
-            await self._checked(connection, scope.name, new, {})
+            await self._checked(connection, new, {})
             return
-        target = await self._checked(connection, scope.name, new, checked)
+        target = await self._checked(connection, new, checked)
         await self._empty(connection, target.name, time)
         if source is not None:
             await self._tables.adopt(connection, source, target.name)
@@ -245,7 +245,7 @@ class TableForm:
         if snapshot.began is None:
             return
         set_aside, follows = identities(scope.dead_letter_keys), self._policy == "follow"
-        for namespace, name in (await self._registry.tables(connection, scope.name)).items():
+        for namespace, name in (await self._registry.tables(connection)).items():
             if snapshot.is_complete(namespace, dropped=follows):
                 ids = [row_id(each) for each in set_aside.get(namespace, ())]
                 parameters = {"at": version_of(snapshot.began), "kept": ids}

@@ -92,9 +92,10 @@ async def made(
 class Registry:
     """The table that says which collection each table holds: two never share one."""
 
-    def __init__(self, schema: str, handler: str) -> None:
+    def __init__(self, schema: str, handler: str, scope: str) -> None:
         self._schema = schema
         self._handler = handler
+        self._scope = scope
         table = quoted(schema, TABLES)
         self.create = (
             f"CREATE TABLE {table} (name text PRIMARY KEY, handler text NOT NULL, "
@@ -125,12 +126,10 @@ class Registry:
             (self._remove, ("", "")),
         ]
 
-    async def enter(
-        self, connection: Connection, name: str, scope: str, namespace: Namespace
-    ) -> None:
+    async def enter(self, connection: Connection, name: str, namespace: Namespace) -> None:
         """Notes what a table holds. Raises :class:`TableRefused` if it holds something else, or is
         not there any more."""
-        mine = (self._handler, scope, namespace.db, namespace.coll)
+        mine = (self._handler, self._scope, namespace.db, namespace.coll)
         entered = await connection.execute(self._enter, (name, *mine))
         if entered.rowcount == 1:
             return
@@ -147,20 +146,18 @@ class Registry:
         raise TableRefused(
             f"the table {shown(self._schema, name)} holds {database}.{collection} "
             f"(handler {handler!r}, scope {other!r}), so it cannot hold {namespace} of scope "
-            f"{scope!r}, too: change table in the configuration, or, if nothing else writes there, "
-            f"delete its row from {shown(self._schema, TABLES)}"
+            f"{self._scope!r}, too: change table in the configuration, or, if nothing else writes "
+            f"there, delete its row from {shown(self._schema, TABLES)}"
         )
 
-    async def holds(
-        self, connection: Connection, name: str, scope: str, namespace: Namespace
-    ) -> bool:
+    async def holds(self, connection: Connection, name: str, namespace: Namespace) -> bool:
         """Whether a table was noted as that of this collection."""
         row: Any = await (await connection.execute(self._find, (name,))).fetchone()
-        return bool(row == (self._handler, scope, namespace.db, namespace.coll))
+        return bool(row == (self._handler, self._scope, namespace.db, namespace.coll))
 
-    async def tables(self, connection: Connection, scope: str) -> dict[Namespace, str]:
-        """The tables of a scope, by collection."""
-        found = await connection.execute(self._list, (self._handler, scope))
+    async def tables(self, connection: Connection) -> dict[Namespace, str]:
+        """The tables of the scope, by collection."""
+        found = await connection.execute(self._list, (self._handler, self._scope))
         rows: Any = await found.fetchall()
         return {Namespace(database, collection): name for name, database, collection in rows}
 
