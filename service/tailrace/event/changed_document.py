@@ -25,6 +25,7 @@ from tailrace.event.bson import (
     measured,
     walk,
 )
+from tailrace.event.raw_fields import element
 from tailrace.event.value_change import Change
 
 _LENGTH = Struct("<i").pack
@@ -67,34 +68,34 @@ def changed_document(buffer: bytes, start: int, node: ProtectedNode) -> bytes | 
             found[at] = name
     if not found:
         return None
-    element = end = copied = begin
+    element_at = end = copied = begin
     pieces = [b""]
     try:
         while found:
             name_at = min(found)
             name = found.pop(name_at)
             while end < name_at:  # as walk, which takes twice as long
-                element, kind, at = end, buffer[end], buffer.index(0, end + 1) + 1
+                element_at, kind, at = end, buffer[end], buffer.index(0, end + 1) + 1
                 length = 4 + INT32(buffer, at)[0] if kind == STRING else FIXED.get(kind)
                 end = at + (measured(buffer, kind, at) if length is None else length)
                 if end > last or end < at:
                     raise ValueError(end)
-            if element + 1 == name_at:
+            if element_at + 1 == name_at:
                 child = node.terminated[name]
                 changed: bytes | None
                 if child.change is None or kind in _KEEP_THEIR_TYPE:
-                    new = buffer[element:name_at]
+                    new = buffer[element_at:name_at]
                     changed = changed_value(buffer, kind, at, end, child)
                 else:
                     new, changed = _STRING, child.change(kind, buffer[at:end])
                 if changed is not None:
-                    pieces += (buffer[copied:element], new, name, changed)
+                    pieces += (buffer[copied:element_at], new, name, changed)
                     size += len(changed) - (end - at)
                     copied = end
             if (name_at := buffer.find(name, end + 1, last)) >= 0:  # not in the type before it
                 found[name_at] = name
     except (IndexError, ValueError, error):
-        raise malformed(element, "no element of a known type and size") from None
+        raise malformed(element_at, "no element of a known type and size") from None
     if copied == begin:
         return None
     pieces[0] = _LENGTH(size)
@@ -179,7 +180,7 @@ def _all_of(buffer: bytes, start: int, change: Change) -> bytes:
             value = _all_of(buffer, at, change)
         elif kind not in _EMPTY_VALUES:
             value, new = change(kind, value), STRING
-        made.append(b"%c%b\0%b" % (new, name, value))
+        made.append(element(new, name, value))
     return encoded(b"".join(made))
 
 

@@ -38,6 +38,7 @@ from tailrace.event.document_key import is_object_id, key_text, shard_key
 from tailrace.event.document_tree import to_bson, tree_of
 from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.layout import INCREMENT, OPERATION, SECONDS
+from tailrace.event.raw_fields import element
 from tailrace.event.update_description import apply_update
 
 ShardKey = Mapping[bytes, bytes]
@@ -206,16 +207,16 @@ def shows(key: ShardKey, mapping: FieldMapping | None) -> bool:
     """Whether documents have the fields of a shard key in their places after a mapping."""
     if mapping is None:
         return True
-    document = encoded(b"".join(_nested(path, element) for path, element in key.items()))
+    document = encoded(b"".join(_nested(path, value) for path, value in key.items()))
     return mapping.of_document(document) == document
 
 
-def _nested(path: bytes, element: bytes) -> bytes:
+def _nested(path: bytes, dotted: bytes) -> bytes:
     """The element of a dotted path, with its value in documents below one another."""
     *above, name = path.split(b".")
-    made = element[:1] + name + element[1 + len(path) :]
+    made = dotted[:1] + name + dotted[1 + len(path) :]
     for part in reversed(above):
-        made = b"%c%b\0%b" % (DOCUMENT, part, encoded(made))
+        made = element(DOCUMENT, part, encoded(made))
     return made
 
 

@@ -31,6 +31,7 @@ from tailrace.event.bson import FLOAT64, INT32, encoded, walk, walk_between
 from tailrace.event.extended_json import to_json
 from tailrace.event.layout import DOCUMENT_KEY, NAMESPACE, Parts
 from tailrace.event.namespace import Namespace, namespace
+from tailrace.event.raw_fields import element
 
 _ID_OF_OBJECT = b"%c_id\0" % bson.OBJECT_ID
 _ID_OF_INT64 = b"%c_id\0" % bson.INT64_TYPE
@@ -182,7 +183,7 @@ def _element(buffer: bytes, name: bytes, kind: int, value: int, end: int) -> byt
     raw = buffer[value:end]
     if kind in _COMPARED:
         kind, raw = _COMPARED[kind](raw)
-    return b"%c%b\0%b" % (kind, name, raw)
+    return element(kind, name, raw)
 
 
 def _document(raw: bytes, start: int = 0) -> bytes:

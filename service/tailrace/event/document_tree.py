@@ -31,6 +31,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.event import bson
 from tailrace.event.bson import encoded, walk
+from tailrace.event.raw_fields import element
 
 _CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -109,16 +110,16 @@ def _value(kind: int, raw: bytes) -> Any:
 def _element(name: bytes, value: Any) -> bytes:
     match value:
         case Value():
-            return b"%c%b\0%b" % (value.kind, name, value.raw)
+            return element(value.kind, name, value.raw)
         case str():
-            return b"%c%b\0%b" % (bson.STRING, name, _string(value))
+            return element(bson.STRING, name, _string(value))
         case dict():
-            return b"%c%b\0%b" % (bson.DOCUMENT, name, to_bson(value))
+            return element(bson.DOCUMENT, name, to_bson(value))
         case list():
             items = (_element(b"%d" % at, each) for at, each in enumerate(value))
-            return b"%c%b\0%b" % (bson.ARRAY, name, encoded(b"".join(items)))
+            return element(bson.ARRAY, name, encoded(b"".join(items)))
     kind, raw = (found := encode({"": value}))[4], found[_BEFORE:-1]
-    return b"%c%b\0%b" % (kind, name, raw)
+    return element(kind, name, raw)
 
 
 def _text(raw: bytes) -> str:

@@ -20,6 +20,7 @@ from tailrace.event import ChangeEvent
 from tailrace.event.bson import DOCUMENT, STRING, encoded, walk
 from tailrace.event.codec import CODEC
 from tailrace.event.other_id import with_raw
+from tailrace.event.raw_fields import element
 
 _AT_ONCE = 500
 """After so many events, the event loop may go on."""
@@ -200,7 +201,7 @@ def _rebuilt(
         elif operation is not None and name == _OPERATION and kind == STRING:
             value = operation
         if value is not None:
-            elements.append(b"%c%b\0%b" % (kind, name, value))
+            elements.append(element(kind, name, value))
     return with_raw(event, encoded(b"".join(elements)))
 
 

@@ -22,6 +22,7 @@ from tailrace.event import Namespace
 from tailrace.event.bson import ARRAY, DOCUMENT, TIMESTAMP, encoded, walk
 from tailrace.event.document_identity import ShardKey
 from tailrace.event.document_key import equal_to, is_like_pattern
+from tailrace.event.raw_fields import element
 from tailrace.event.snapshot_events import document_id
 
 MOST_STATEMENTS = 10_000
@@ -146,7 +147,7 @@ def of_shard_keys(keys: Iterable[ShardKey]) -> bytes:
     """``$or: […]`` for documents that have one of these shard keys, or lack a field of theirs."""
     choices: dict[bytes, None] = {}
     for key in keys:
-        equal = [nested(path, _equal(element, len(path))) for path, element in key.items()]
+        equal = [nested(path, _equal(value, len(path))) for path, value in key.items()]
         choices[encoded(b"".join(equal))] = None
         for path in key:
             choices[encoded(nested(path, encoded(b"\x08$exists\0\0")))] = None
@@ -163,9 +164,9 @@ def _filter(key: bytes, only_if: bytes = b"") -> bytes:
     return nested(b"q", encoded(key[4:-1] + only_if) if only_if else key)
 
 
-def _equal(element: bytes, name_bytes: int) -> bytes:
+def _equal(field: bytes, name_bytes: int) -> bytes:
     """``{$eq: value}`` for the value of an element."""
-    return encoded(element[:1] + b"$eq" + element[1 + name_bytes :])
+    return encoded(field[:1] + b"$eq" + field[1 + name_bytes :])
 
 
 def _upsert(key: bytes, document: bytes, *, literal: bool) -> bytes:
@@ -187,4 +188,4 @@ def _needs_literal(document: bytes) -> bool:
 
 def nested(name: bytes, document: bytes) -> bytes:
     """An element with a document."""
-    return b"%c%b\0%b" % (DOCUMENT, name, document)
+    return element(DOCUMENT, name, document)
