@@ -1,6 +1,6 @@
 """Compares the documents of copies, byte by byte, with those that a batch would write there."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ from tailrace.destination import (
 from tailrace.destination.document_row import DocumentRow
 from tailrace.destinations.mongodb.cluster import CLOSING_SECONDS, MAJORITY, Cluster
 from tailrace.destinations.mongodb.copy_changes import CopyChanges
-from tailrace.destinations.mongodb.names import POSITIONS, Names
+from tailrace.destinations.mongodb.names import POSITIONS
 from tailrace.destinations.mongodb.outcomes import outages
 from tailrace.destinations.mongodb.state import Copies
 from tailrace.errors import Refused
@@ -44,15 +44,13 @@ class CopyComparison:
     def __init__(
         self,
         cluster: Cluster,
-        scope: str,
-        names: Names,
+        copy_of: Callable[[Namespace], Namespace],
         mapping: FieldMapping | None,
         state: str,
         own_id: str,
     ) -> None:
         self._cluster = cluster
-        self._scope = scope
-        self._names = names
+        self._copy_of = copy_of
         self._mapping = mapping
         self._state = state
         self._own_id = own_id
@@ -102,7 +100,7 @@ class CopyComparison:
 
     async def _copy(self, source: Namespace) -> Any:
         """The copy of a collection, raw; ``None`` if there is none."""
-        copy = self._names.of(self._scope, source)
+        copy = self._copy_of(source)
         if not await Copies(self._cluster, self._state).has(copy, source):
             return None
         return self._cluster.database(copy.db).get_collection(str(copy.coll), _RAW)

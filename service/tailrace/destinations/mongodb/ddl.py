@@ -9,7 +9,6 @@ from typing import Literal
 from pymongo.errors import OperationFailure
 
 from tailrace.destination import Rename, ScopeContext, SnapshotBarrier, ddl_mark
-from tailrace.destinations.mongodb.names import Names
 from tailrace.destinations.mongodb.outcomes import NAMESPACE_NOT_FOUND
 from tailrace.destinations.mongodb.run import DestinationRun
 from tailrace.destinations.mongodb.statements import Change, changes
@@ -25,12 +24,12 @@ from tailrace.model import Scope
 class Barriers:
     """Handles the events of one run that are not about a document, by the policy ``ddl``.
 
-    ``copy`` makes the copy of a collection. An event may be repeated after a crash: the last one
-    that was applied is noted beside the position.
+    ``copy_of`` names the copy of a collection, and ``copy`` makes it. An event may be repeated
+    after a crash: the last one that was applied is noted beside the position.
     """
 
     run: DestinationRun
-    names: Names
+    copy_of: Callable[[Namespace], Namespace]
     policy: Literal["follow", "keep", "refuse"]
     copy: Callable[[Namespace], Awaitable[Namespace]]
     follows: Scope
@@ -75,17 +74,17 @@ class Barriers:
             await self._forget(source)  # not before: the event may come again
 
     async def _has(self, source: Namespace) -> bool:
-        return await self.run.registry.has(self.names.of(self.run.scope, source), source)
+        return await self.run.registry.has(self.copy_of(source), source)
 
     async def _drop(self, source: Namespace) -> None:
         """Drops the copy of a collection, if there is one."""
         if await self._has(source):
-            copy = self.names.of(self.run.scope, source)
+            copy = self.copy_of(source)
             await self.run.cluster.database(copy.db).drop_collection(str(copy.coll))
             await self._forget(source)
 
     async def _rename(self, source: Namespace, new: Namespace) -> None:
-        copy, to = (self.names.of(self.run.scope, namespace) for namespace in (source, new))
+        copy, to = map(self.copy_of, (source, new))
         if to == copy:
             return
         await self.copy(new)
@@ -100,7 +99,7 @@ class Barriers:
 
     async def _forget(self, source: Namespace) -> None:
         if await self._has(source):
-            await self.run.registry.forget(self.names.of(self.run.scope, source))
+            await self.run.registry.forget(self.copy_of(source))
         self.run.copies.pop(source, None)
 
     async def begin_snapshot(self, event: ChangeEvent) -> None:
@@ -140,7 +139,7 @@ class Barriers:
         database, coll = target or (None, None)
         found = []
         for source, name in await self.run.registry.of(database, coll):
-            copy = self.names.of(self.run.scope, source)
+            copy = self.copy_of(source)
             if str(copy) == name:
                 found.append((source, copy))
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Self
 
 import anyio
@@ -61,6 +62,8 @@ class MongodbDestination:
         self._follows = opening.follows
         self._settings = settings
         self._names = settings.names
+        self._copy_of = partial(settings.names.of, opening.scope.name)
+        self._own_id = f"{opening.name}/{opening.scope.name}"
         self._mapping = settings.fields.mapping()
         self._cluster: Cluster | None = None
         self._run: DestinationRun | None = None
@@ -115,17 +118,13 @@ class MongodbDestination:
         try:
             yield CopyComparison(
                 cluster,
-                scope.name,
-                self._names,
+                self._copy_of,
                 self._mapping,
                 self._settings.state,
-                self._own_id(scope),
+                self._own_id,
             )
         finally:
             await cluster.close()
-
-    def _own_id(self, scope: ScopeContext) -> str:
-        return f"{self._name}/{scope.name}"
 
     async def _claimed(self, scope: ScopeContext) -> DestinationRun:
         try:
@@ -133,11 +132,10 @@ class MongodbDestination:
         except StartRefused as error:  # since the start, the file has got another URI
             raise Unavailable(str(error)) from error
         self._require_apart(cluster, scope.cluster)
-        own_id = self._own_id(scope)
-        position = PositionDocument(cluster, self._settings.state, own_id, scope.epoch)
-        unseen = Unseen(cluster, self._settings.state, own_id)
+        position = PositionDocument(cluster, self._settings.state, self._own_id, scope.epoch)
+        unseen = Unseen(cluster, self._settings.state, self._own_id)
         session = cluster.client.start_session(causal_consistency=False)
-        run = DestinationRun(scope.name, cluster, session, position, unseen, scope.cluster)
+        run = DestinationRun(cluster, session, position, unseen, scope.cluster)
         try:
             with outages():
                 await position.claim(session)
@@ -173,7 +171,7 @@ class MongodbDestination:
                 return
             barriers = Barriers(
                 run,
-                self._names,
+                self._copy_of,
                 self._settings.ddl,
                 lambda source: self._copy(run, source),
                 self._scope,
@@ -230,13 +228,13 @@ class MongodbDestination:
         self, events: Iterable[tuple[int, ChangeEvent]], *, again: bool
     ) -> Iterable[BulkWrite]:
         return insertions(
-            self._names.of("", _NOWHERE), ((at, each.raw) for at, each in events), again=again
+            self._copy_of(_NOWHERE), ((at, each.raw) for at, each in events), again=again
         )
 
     async def _copy(self, run: DestinationRun, source: Namespace) -> Namespace:
         """The copy of a collection, which is there then. Raises :class:`ScopeHalted` if it may not
         be written."""
-        copy = self._names.of(run.scope, source)
+        copy = self._copy_of(source)
         if source in run.copies:
             return copy
         reason = followed(run.cluster.identity, run.source, [copy], self._follows)

@@ -25,7 +25,6 @@ from tailrace.event import Namespace
 class DestinationRun:
     """What one scope writes with, from one ``begin`` to the next."""
 
-    scope: str
     cluster: Cluster
     session: AsyncClientSession
     position: PositionDocument
