@@ -25,7 +25,7 @@ class ExactlyOnceKafka(Kafka):
 
     def __init__(self, opening: Opening, settings: KafkaHandlerSettings) -> None:
         super().__init__(opening, settings)
-        self._positions = PositionsTopic(self.connection)
+        self._positions = PositionsTopic(self.connection, self._scope)
         self._stored: Stored | None = None
         """What is stored unless another process writes."""
 
@@ -40,10 +40,10 @@ class ExactlyOnceKafka(Kafka):
     def _begin(self, scope: ScopeContext) -> str | None:
         self._drop()
         # This process may have died in a transaction: it is open until the id is taken over.
-        self._require_epoch(scope, self._positions.last(self._scope, waits=False))
+        self._require_epoch(scope, self._positions.last(waits=False))
         try:
             self.sender = self._taken_over()
-            stored = self._positions.last(self._scope)
+            stored = self._positions.last()
             self._require_epoch(scope, stored)
             if stored == Stored() and (self._stored is not None or scope.epoch > 1):
                 scope.log.warning(
@@ -98,7 +98,7 @@ class ExactlyOnceKafka(Kafka):
         """Sends the records of so many events and the position after them, if it moves, in one
         transaction."""
         self.require_topics(records)
-        position = [] if after is None else [self._positions.record(self._scope, after)]
+        position = [] if after is None else [self._positions.record(after)]
         try:
             with classified(self.connection.name, "the transaction failed"):
                 self._transaction([*records, *position], events)
@@ -147,7 +147,7 @@ class ExactlyOnceKafka(Kafka):
         paused process, or a request of the producer before came late. No event is at fault: the
         next ``begin`` tells, and half of the batch may be fast enough.
         """
-        if self._positions.last(self._scope) != self._stored:
+        if self._positions.last() != self._stored:
             return Fenced("another process writes with this transactional id")
         return BatchTooLarge(
             f"handlers.{self.connection.name}.transaction_timeout_seconds: the broker ended the "

@@ -54,19 +54,20 @@ class Stored:
 
 
 class PositionsTopic:
-    """The topic of one handler's positions. Its methods block, and may be cancelled."""
+    """The topic of positions, for a handler of a scope. Its methods block, and may be cancelled."""
 
-    def __init__(self, connection: KafkaConnection) -> None:
+    def __init__(self, connection: KafkaConnection, scope: str) -> None:
         self._connection = connection
+        self._key = f"{scope}/{connection.name}".encode()
         self._topic = connection.settings.positions_topic
         self._is_there = False
 
-    def record(self, scope: str, stored: Stored) -> Record:
+    def record(self, stored: Stored) -> Record:
         """The record that stores a position with a transaction."""
-        return Record(POSITION, self._topic, self._key(scope), stored.value(), [])
+        return Record(POSITION, self._topic, self._key, stored.value(), [])
 
-    def last(self, scope: str, *, waits: bool = True) -> Stored:
-        """What is stored for a scope. Raises :class:`Unavailable`.
+    def last(self, *, waits: bool = True) -> Stored:
+        """What is stored. Raises :class:`Unavailable`.
 
         With ``waits``, transactions that are open now are over then; without, they do not count.
         """
@@ -80,11 +81,10 @@ class PositionsTopic:
             "fetch.wait.max.ms": 20,  # the broker would wait for more than there is
             "auto.offset.reset": "earliest",
         }
-        key = self._key(scope)
         with classified(self._connection.name, f"positions_topic: {self._topic} cannot be read"):
             consumer = Consumer(options)
             try:
-                return Stored.of(self._found(consumer, noted, key, self._end(), waits))
+                return Stored.of(self._found(consumer, noted, self._end(), waits))
             finally:
                 consumer.close()
 
@@ -105,9 +105,6 @@ class PositionsTopic:
                 f"positions: set its cleanup.policy to compact instead of {policy}"
             )
         return f"topic {self._topic} exists"
-
-    def _key(self, scope: str) -> bytes:
-        return f"{scope}/{self._connection.name}".encode()
 
     def _require_topic(self) -> None:
         if self._is_there:
@@ -148,19 +145,17 @@ class PositionsTopic:
         )
         return int(result[partition].result().offset)
 
-    def _found(
-        self, consumer: Consumer, noted: Noted, key: bytes, end: int, waits: bool
-    ) -> bytes | None:
+    def _found(self, consumer: Consumer, noted: Noted, end: int, waits: bool) -> bytes | None:
         """The last value of the key: looks from the end, further back each time."""
         window, begin, found = _FIRST_WINDOW, end, None
         while begin > 0 and found is None:
             begin = max(0, end - window)
-            found = self._last_value(consumer, noted, key, begin, end, waits)
+            found = self._last_value(consumer, noted, begin, end, waits)
             window *= _GROWTH
         return found
 
     def _last_value(
-        self, consumer: Consumer, noted: Noted, key: bytes, begin: int, end: int, waits: bool
+        self, consumer: Consumer, noted: Noted, begin: int, end: int, waits: bool
     ) -> bytes | None:
         """The last value of the key from ``begin`` to ``end``."""
         consumer.assign([TopicPartition(self._topic, 0, begin)])
@@ -172,7 +167,7 @@ class PositionsTopic:
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise KafkaException(error)
                 at, since = (message.offset() or 0) + (error is None), time.monotonic()
-                if error is None and message.key() == key:
+                if error is None and message.key() == self._key:
                     value = message.value()
                 if error is not None and not waits:
                     return value

@@ -9,7 +9,7 @@ from tailrace.destination import Batch, MessageMaker, Opening, ProbeContext, con
 from tailrace.destinations.nats import NatsHandlerSettings
 from tailrace.destinations.nats.answers import LARGEST_HEADERS, NotStored, failure
 from tailrace.destinations.nats.publisher import ConnectionLost, Outgoing, Publisher
-from tailrace.destinations.nats.streams import accepts, create_stream, require_streams
+from tailrace.destinations.nats.streams import accepts, create_stream, require_stream
 from tailrace.destinations.nats.subjects import subject_of, subjects_of
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
@@ -46,8 +46,8 @@ class NatsDestination:
 
     async def __aenter__(self) -> Self:
         async with self._publisher() as publisher:
-            self._largest = await require_streams(
-                self._name, self._settings, publisher.client, [self._scope]
+            self._largest = await require_stream(
+                self._name, self._settings, publisher.client, self._scope
             )
         await self._close()
         return self

@@ -1,6 +1,6 @@
 """Looks at the start whether JetStream has streams for the messages of a handler."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import structlog
@@ -21,29 +21,26 @@ _WRONG_LAST_SEQUENCE = 10071
 _NO_SEQUENCE = str(2**63 - 1)
 
 
-async def require_streams(
-    name: str, settings: NatsHandlerSettings, client: Client, scopes: Sequence[Scope]
+async def require_stream(
+    name: str, settings: NatsHandlerSettings, client: Client, scope: Scope
 ) -> int | None:
-    """Requires streams for the subjects of ``scopes``, except for one that is yet to be created.
+    """Requires a stream for the subjects of a scope, unless it is yet to be created.
 
-    Returns the size of the largest message that all of them take; ``None`` if they set none. Raises
+    Returns the size of the largest message that it takes; ``None`` if it sets none. Raises
     :class:`ConfigurationError` for handler ``name``, and :class:`Unavailable`.
     """
-    jetstream = client.jetstream()
-    streams: list[StreamInfo] = []
+    jetstream, subject = client.jetstream(), subjects_of(settings.subject, scope)
     with _answering(name):
-        if settings.stream is not None:
-            info = await _named(name, settings, settings.stream, jetstream)
-            if info is None:
+        if settings.stream is None:
+            info = await _any(name, jetstream, subject)
+        else:
+            named = await _named(name, settings, settings.stream, jetstream)
+            if named is None:
                 return None
-            streams.append(info)
-        for scope in scopes:
-            subject = subjects_of(settings.subject, scope)
-            if settings.stream is None:
-                streams.append(await _any(name, jetstream, subject))
-            _require_subject(name, streams[-1], subject)
-    sizes = [info.config.max_msg_size or 0 for info in streams]
-    sizes += [LARGEST_IN_FILE for info in streams if info.config.storage is StorageType.FILE]
+            info = named
+        _require_subject(name, info, subject)
+    in_file = info.config.storage is StorageType.FILE
+    sizes = [info.config.max_msg_size or 0, LARGEST_IN_FILE if in_file else 0]
     return min((size for size in sizes if size > 0), default=None)
 
 
