@@ -1,4 +1,5 @@
-"""SIGTERM while the last position cannot be saved: exit code 3, and the last log line says so."""
+"""SIGTERM while the last position cannot be saved: the store is tried for seconds. If it takes
+nothing, the exit code is 3, and the last log line says so."""
 
 import json
 import sqlite3
@@ -9,6 +10,9 @@ from typing import Any
 
 from tests.daemon import Daemon, until
 from tests.orders import Orders
+
+NOT_PRIMARY = 10107
+"""The code of NotWritablePrimary (src/mongo/base/error_codes.yml)."""
 
 
 def handled_unsaved(orders: Orders, **sections: Any) -> Daemon:
@@ -31,7 +35,7 @@ def refused_updates(orders: Orders) -> Iterator[None]:
 
 
 def assert_not_saved(run: Daemon, reason: str) -> None:
-    """The process ends at once with exit code 3; its last line names the scope and the reason."""
+    """The process ends by itself with exit code 3; its last line names the scope and the reason."""
     assert run.stop() == 3, run.log
     last = json.loads(run.log.splitlines()[-1])
     assert last["event"] == "service.not_saved"
@@ -77,3 +81,18 @@ def test_a_collection_that_takes_no_writes_ends_the_process_with_code_3(
         assert degraded.startswith("scope orders: its position is not saved since ")
         assert_not_saved(run, "8000")
     assert_comes_again(run, 3)
+
+
+def test_a_store_without_a_primary_for_a_moment_takes_the_last_position(orders: Orders) -> None:
+    """As during an election: the stop is clean, and nothing comes again."""
+    store = {"type": "mongodb", "database": orders.database}
+    run = handled_unsaved(orders, store=store)
+    namespace = f"{orders.database}.checkpoints"
+    orders.server.fail("update", 2, errorCode=NOT_PRIMARY, namespace=namespace)
+    assert run.stop() == 0, run.log
+    assert run.logged("service.stopped")
+    run.start()
+    orders.insert(3)
+    until(lambda: 3 in run.ids(), "the next change")
+    assert run.stop() == 0, run.log
+    assert run.ids() == [0, 1, 2, 3]

@@ -35,12 +35,14 @@ from tailrace.engine.ports import (
     raw_documents,
     raw_list,
 )
+from tailrace.engine.scope_task import GRACE_IS_OVER, log_not_drained
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.engine.supervisor import Supervisor
 from tailrace.engine.watcher import Watcher
 from tailrace.engine.watches import ClusterWatch, watch_desired_states, watch_letters
 
 __all__ = [
+    "GRACE_IS_OVER",
     "ROWS_BYTES",
     "ByteBudget",
     "CheckpointStore",
@@ -68,6 +70,7 @@ __all__ = [
     "WatcherState",
     "blocking_handler",
     "differing_fields",
+    "log_not_drained",
     "raw_documents",
     "raw_list",
     "routed",

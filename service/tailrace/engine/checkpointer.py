@@ -7,6 +7,7 @@ import anyio
 import structlog
 
 from tailrace.engine.checkpoint_claim import CheckpointClaim, as_former
+from tailrace.engine.handle.isolation import cancelled_by_us
 from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import RunIdentity
@@ -21,13 +22,20 @@ from tailrace.stream import Interrupt
 
 SAVE_SECONDS = 5.0
 """The time limit of a save after its run was told to end."""
+AGAIN_SECONDS = 0.25
+"""The time between two attempts at the last save of a process, as during an election."""
+_FINAL = (CheckpointFenced, CheckpointCorrupt)
+"""Errors of a save that no further attempt can change."""
 NOTE_SECONDS = 15.0
 """The least time between two positions that are noted as former ones."""
 
 
 @dataclass(slots=True)
 class Checkpointer:
-    """Saves for the ``handlers`` of one run, each position newer than the last."""
+    """Saves for the ``handlers`` of one run, each position newer than the last.
+
+    ``stop``: after it, no later run of this process saves what the last save did not.
+    """
 
     plan: ScopePlan
     runtime: Runtime
@@ -36,6 +44,7 @@ class Checkpointer:
     handlers: Sequence[HandlerRun]
     watermarks: Watermarks
     status: Status
+    stop: Interrupt
     _saving: anyio.Lock = field(default_factory=anyio.Lock)
     _ended: str = ""
     """The id of the last snapshot whose end was logged."""
@@ -58,7 +67,7 @@ class Checkpointer:
                 with until.interrupts(SAVE_SECONDS):
                     await self.save()
                 failures = 0
-            except (CheckpointFenced, CheckpointCorrupt):
+            except _FINAL:
                 raise
             except CheckpointError as error:
                 failures += 1
@@ -69,25 +78,38 @@ class Checkpointer:
 
     async def save_last(self, handlers: Sequence[HandlerRun]) -> CheckpointError | None:
         """Saves what these handlers have when their part ends, even in a cancelled task; returns
-        its error."""
-        error = None
+        its error.
+
+        After a stop it tries again, unless the task is cancelled: its time is over then.
+        """
+        error, again = None, self.stop.is_set and not cancelled_by_us()
         with anyio.move_on_after(SAVE_SECONDS, shield=True) as bounded:
             self.status.unsaved = ""
             last = {each: each.final(len(handlers)) for each in handlers if not each.joining}
             last = {each: at for each, at in last.items() if each.is_confirmed(at)}
             self.claim.unsaved.update(self._changed(last))
-            try:
-                async with self._saving:
-                    await self._save(last)
-            except CheckpointError as failure:
-                error, self.status.unsaved = failure, describe(failure)
-        if bounded.cancelled_caught:
+            error = await self._save_finally(last)
+            while again and error is not None and not isinstance(error, _FINAL):
+                self.status.unsaved = describe(error)
+                await anyio.sleep(AGAIN_SECONDS)
+                error = await self._save_finally(last)
+            self.status.unsaved = "" if error is None else describe(error)
+        if bounded.cancelled_caught and error is None:
             self.status.unsaved = "the store did not answer in time"
         if self.status.unsaved:
             log = structlog.get_logger().bind(scope=self.identity.scope)
             log.warning("checkpoint.not_saved", error=self.status.unsaved)
         self.status.saving.clear()
         return error
+
+    async def _save_finally(self, last: Mapping[HandlerRun, Position]) -> CheckpointError | None:
+        """Saves these positions; returns the error."""
+        try:
+            async with self._saving:
+                await self._save(last)
+        except CheckpointError as error:
+            return error
+        return None
 
     async def save(self, *, first: bool = False) -> None:
         """Saves the watermarks, unless those are what was saved last.

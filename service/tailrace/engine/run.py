@@ -144,7 +144,14 @@ class Run:
         for beginning in self.begun:
             handlers.add(beginning, self.start)
         self._checkpointer = handlers.checkpointer = Checkpointer(
-            plan, runtime, handlers.identity, scope.claim, handlers.all, handlers.watermarks, status
+            plan,
+            runtime,
+            handlers.identity,
+            scope.claim,
+            handlers.all,
+            handlers.watermarks,
+            status,
+            scope.stop,
         )
         save_first = any(beginning.position.save_first for beginning in self.begun)
         save_first = save_first or any(map(self._has_new_snapshot, self.begun))

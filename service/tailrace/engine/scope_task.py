@@ -4,6 +4,8 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import structlog
+
 from tailrace.engine.watcher import Watcher
 
 Begin = Callable[[], Awaitable[Watcher | None]]
@@ -21,3 +23,16 @@ class ScopeTask:
     deadline: float = math.inf
     begin: Begin | None = None
     changes: bool = False
+
+
+GRACE_IS_OVER = "its shutdown.grace_seconds are over"
+
+
+def log_not_drained(scope: str, reason: str) -> None:
+    """Says why a watcher was cancelled before its scope was drained, while the process goes on."""
+    structlog.get_logger().warning(
+        "scope.not_drained",
+        scope=scope,
+        reason=reason,
+        consequence="calls that had not ended were cancelled: their changes come again",
+    )

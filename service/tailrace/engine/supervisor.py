@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 from tailrace.engine.handle.isolation import must_finish
 from tailrace.engine.handle.long_calls import LongCalls
 from tailrace.engine.readiness import degraded, not_alive, not_ready
-from tailrace.engine.scope_task import Begin, ScopeTask
+from tailrace.engine.scope_task import GRACE_IS_OVER, Begin, ScopeTask, log_not_drained
 from tailrace.engine.status.document import status_document
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.engine.watcher import Watcher
@@ -111,11 +111,14 @@ class Supervisor:
                 end(task.deadline)
             while True:
                 try:
-                    return await must_finish(self._follow, name, watcher, stop)
+                    await must_finish(self._follow, name, watcher, stop)
+                    return
                 except TaskCancelled as error:
                     watcher.status.errors.note(str(error))
                     log = structlog.get_logger()
                     log.error("watcher.cancelled", scope=watcher.name, error=str(error))
+        if running.cancelled_caught:
+            log_not_drained(watcher.name, GRACE_IS_OVER)
 
     def _put(self, name: str, watcher: Watcher | None) -> None:
         """Puts a watcher in the place of the scope's former one."""

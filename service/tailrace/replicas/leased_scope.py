@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import anyio
 import structlog
 
-from tailrace.engine import HeldLease, Watcher, WatcherState
+from tailrace.engine import GRACE_IS_OVER, HeldLease, Watcher, WatcherState, log_not_drained
 from tailrace.errors import LeaseError, describe
 from tailrace.model import Checkpoint
 from tailrace.replicas.ports import LeaseStore
@@ -45,6 +45,8 @@ class LeasedScope:
     _ends: Interrupt | None = None
     """Drains the watcher; ``None`` while it does not run."""
     _running: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    _lost: bool = False
+    """Whether the term ended by the loss of the lease, while nothing had told it to end."""
     _unreadable: str = ""
     """Why the lease in the store cannot be read; empty if it can."""
     _must_halt: bool = False
@@ -65,18 +67,22 @@ class LeasedScope:
                 return
             if lease is None:
                 continue
-            keeps = False
+            keeps = self._lost = False
             try:
                 with stop.child() as self._ends, anyio.CancelScope() as self._running:
                     with self._ends.interrupts():
                         await self._objects.enter_async_context(self.entered(self.name))
                     await watcher.run(self._ends, lease)
                     keeps = not (self._ends.is_set or watcher.fenced)
+                if self._running.cancelled_caught and not self._lost:
+                    self._cut_off(watcher)
             finally:
                 self._ends = None
                 if not keeps:
                     watcher.plan.rows.leave()
                     await self.release()
+                if self._lost:
+                    watcher.status.stand_by()  # a stop that comes meanwhile has nothing to save
             if self._halted(watcher) or keeps:
                 return
         if watcher.status.state is WatcherState.STANDBY:
@@ -142,6 +148,7 @@ class LeasedScope:
         if self._ends is None:
             self.restart(self.name, "the loss of its lease")
             return
+        self._lost = self._lost or not self._ends.is_set
         self._ends.set()
         self._running.cancel()
         if self._watcher is not None:
@@ -156,6 +163,12 @@ class LeasedScope:
             epoch = self.lease.epoch if self.lease is not None else None
             structlog.get_logger().info("lease.handed_over", scope=self.name, epoch=epoch, to=to)
             self._drain()
+
+    def _cut_off(self, watcher: Watcher) -> None:
+        """The watcher was cancelled while it drained."""
+        reason = GRACE_IS_OVER if self.lease is not None else "its lease was lost while it drained"
+        log_not_drained(self.name, reason)
+        watcher.status.unsaved = watcher.status.unsaved or reason  # a stop ends with it
 
     def _give_up(self) -> int:
         """Ends the lease for good; returns its epoch."""

@@ -67,6 +67,7 @@ class Saving:
             self.handlers,
             watermarks,
             watcher.status,
+            Interrupt(),
         )
 
     def move(self, n: int, *names: str) -> None:

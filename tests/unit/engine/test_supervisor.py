@@ -219,6 +219,24 @@ async def test_a_halted_scope_that_is_being_changed_starts_with_that_alone() -> 
         assert "only a halted one is restarted" in supervisor.restart("orders")
 
 
+async def test_a_change_that_cuts_calls_off_says_that_their_changes_come_again() -> None:
+    former, handled = watching("orders", change(1))
+    handled.held = {1}
+    later, again = watching("orders", change(1))
+
+    async def begin() -> Watcher:
+        return later.watcher
+
+    supervisor = supervisor_of(former)
+    async with running(supervisor) as logs:
+        await until(lambda: handled.begun == [1])
+        supervisor.change("orders", begin, 0)
+        await until(lambda: again.handled == [1])
+    (cut,) = [each for each in logs if each["event"] == "scope.not_drained"]
+    assert (cut["scope"], cut["reason"]) == ("orders", "its shutdown.grace_seconds are over")
+    assert handled.handled == []
+
+
 async def test_when_all_halted_exit_ends_it_with_its_last_scope() -> None:
     one, _ = watching("orders", change(1))
     one.driver.unsent = {1}

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from tailrace.engine import WatcherState
-from tailrace.errors import DestinationUnavailable
+from tailrace.errors import CheckpointFenced, DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tests.unit.engine.changes import change, changes, ddl, invalidate, number, settle, token, until
@@ -75,6 +75,29 @@ async def test_calls_that_run_are_finished_and_none_begins(lanes: int) -> None:
     assert sorted(audit.handled) == sorted(begun)
     assert watching.budget.used == 0
     await continued(watching, 399, audit, lanes=lanes)
+
+
+async def test_a_last_save_that_fails_for_a_moment_is_tried_again() -> None:
+    """As while the store elects its primary. No later run of the process would save it."""
+    audit = Destination()
+    watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed())
+    async with watching.run():
+        await until(lambda: len(audit.handled) == 9)
+        watching.store.failing = 2
+    assert watching.watcher.status.unsaved == ""
+    assert not [each for each in watching.logs if each["event"] == "checkpoint.not_saved"]
+    await continued(watching, 9, audit)
+
+
+async def test_a_last_save_is_not_tried_again_where_another_process_has_saved() -> None:
+    audit = Destination()
+    watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed())
+    async with watching.run():
+        await until(lambda: len(audit.handled) == 9)
+        watching.store.failing, watching.store.error = 9, CheckpointFenced("another process")
+        before = len(watching.store.attempts)
+    assert len(watching.store.attempts) == before + 1
+    assert watching.watcher.status.unsaved == "another process"
 
 
 async def test_every_handler_ends_where_it_is() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from structlog.testing import LogCapture
 
 from tailrace.model.lease import Member
 from tailrace.replicas.assignment import assignment
@@ -33,6 +34,12 @@ async def one_scope_halts() -> AsyncIterator[Cluster]:
     async with cluster_of("orders", "users") as cluster:
         cluster.drivers["orders"].refused_starts = {"at 1": refused(20), "now": refused(20)}
         yield cluster
+
+
+async def free(cluster: Cluster) -> None:
+    """Takes the lease of ``orders`` from its owner, as an operator does."""
+    held = (await cluster.leases.read()).leases["orders"]
+    assert await cluster.leases.free(held, held.epoch + 1)
 
 
 async def halted(cluster: Cluster) -> Process:
@@ -148,6 +155,52 @@ async def test_a_scope_whose_handler_does_not_end_moves_all_the_same() -> None:
         cluster.start(name)
         await anyio.sleep(5 * TTL)
         assert cluster.owners("orders") == [name]
+
+
+async def test_a_hand_over_that_cuts_calls_off_says_that_their_changes_come_again(
+    log: LogCapture,
+) -> None:
+    async with cluster_of("orders") as cluster:
+        one = cluster.start("one", handler_seconds=0.9 * TTL)
+        await until_follows(cluster, "orders", one)
+        other = cluster.start(name_of(preferred=True))
+        await until_follows(cluster, "orders", other)
+        await anyio.sleep(1)
+    events = [each.event for each in cluster.handed_over]
+    (again,) = {event for event in events if events.count(event) == 2}
+    assert again == max(each.event for each in cluster.handed_over if each.process == one.id)
+    (cut,) = log.entries
+    assert (cut["event"], cut["scope"]) == ("scope.not_drained", "orders")
+    assert cut["reason"] == "its shutdown.grace_seconds are over"
+    assert "their changes come again" in cut["consequence"]
+
+
+async def test_a_stop_has_nothing_to_save_of_a_scope_that_was_lost_before() -> None:
+    """Its handler ends a call meanwhile, and another process follows the scope."""
+    async with cluster_of("orders") as cluster:
+        one = cluster.start("one", handler_seconds=0.7, stubborn=True)
+        await until_follows(cluster, "orders", one)
+        one.wire.troubles = [Trouble(before=float("inf"), of="save")] * 100
+        await until(lambda: len(cluster.handed_over) == 3)
+        await free(cluster)
+        await until(lambda: not one.follows("orders"))
+        assert one.supervisor.unsaved
+        cluster.terminate(one)
+        await until(lambda: one.stopped)
+    assert one.supervisor.unsaved == {}
+
+
+async def test_a_stop_whose_scope_is_lost_meanwhile_is_not_clean(log: LogCapture) -> None:
+    """The call that runs is cancelled, and its change comes again."""
+    async with cluster_of("orders") as cluster:
+        one = cluster.start("one", handler_seconds=TTL / 2)
+        await until(lambda: len(cluster.handed_over) == 2)
+        cluster.terminate(one)
+        await free(cluster)
+        await until(lambda: one.stopped)
+    assert one.supervisor.unsaved == {"orders": "its lease was lost while it drained"}
+    (cut,) = log.entries
+    assert (cut["event"], cut["reason"]) == ("scope.not_drained", one.supervisor.unsaved["orders"])
 
 
 async def test_leases_of_scopes_that_are_not_configured_any_more_do_not_count() -> None:
