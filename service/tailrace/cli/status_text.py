@@ -121,7 +121,7 @@ def _next(name: str, scope: Status, texts: Iterable[str], halted: Iterable[str])
     match scope["state"]:
         case "halted":
             commands.append(f"tailrace scopes restart {quoted}")
-        case "paused":
+        case "paused" if not commands:  # beyond loopback the reason is not shown
             commands.append(f"tailrace scopes resume {quoted}")
     for handler in halted:
         commands.append(f"tailrace scopes restart {quoted} --handler {shlex.quote(handler)}")

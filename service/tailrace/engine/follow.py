@@ -7,6 +7,7 @@ unless the scope stops, or the course halts for manual intervention.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 import structlog
@@ -52,7 +53,6 @@ class Follow:
         """Makes runs until the state is ``stopped`` or ``halted``, or another process owns the
         scope (``fenced``); returns the handler's part in the shared stream if it has come there."""
         course, desired = self.course, self.course.scope.desired
-        log = structlog.get_logger().bind(scope=self._scope)
         while not stop.is_set:
             before, version_before = self._positions, desired.version
             with stop.child() as interrupt:
@@ -81,7 +81,7 @@ class Follow:
                 await self._pause(stop)
             if ending is Ending.INVALIDATED:
                 if course.scope.plan.stop_on_invalidate:
-                    log.info("scope.ended", reason="invalidate")
+                    self._log.info("scope.ended", reason="invalidate")
                     break
                 if run.events > 1:
                     course.failures = 0
@@ -96,6 +96,10 @@ class Follow:
         return self.course.scope.plan.scope.name
 
     @property
+    def _log(self) -> Any:
+        return structlog.get_logger().bind(scope=self._scope)
+
+    @property
     def _pauses(self) -> bool:
         return self.course.scope.desired.of(self.course.names[0]).paused
 
@@ -107,19 +111,18 @@ class Follow:
         """Waits for a desired state that ends the pause, or changes where the course continues."""
         desired, status = self.course.scope.desired, self.course.status
         version, by = desired.version, desired.by
-        log = structlog.get_logger().bind(scope=self._scope)
         if status.state is not WatcherState.PAUSED:
-            log.info("scope.paused", by=by, handlers=self.course.names)
+            self._log.info("scope.paused", by=by, handlers=self.course.names)
         status.enter(WatcherState.PAUSED, desired.why_paused(self.course.names[0]))
         at_risk = False
         while desired.version == version and not stop.is_set:
             with anyio.move_on_after(_RISK_SECONDS):
                 await desired.until_newer(version, stop)
             if (risk := status.history_risk) and not at_risk:
-                log.warning("history.at_risk", reason=risk)
+                self._log.warning("history.at_risk", reason=risk)
             at_risk = bool(risk)
         if not (stop.is_set or self._pauses):
-            log.info("scope.resumed", by=desired.by, handlers=self.course.names)
+            self._log.info("scope.resumed", by=desired.by, handlers=self.course.names)
 
     async def begin_after(self, error: Exception, stop: Interrupt) -> bool:
         """Begins a course with the error that made its handler leave the others; returns False if
@@ -143,8 +146,7 @@ class Follow:
             noted = await note_halt(store, scope.claim, course.names, message)
             course.status.checkpoint = noted or course.status.checkpoint
         course.status.enter(WatcherState.HALTED, decision.message)
-        log = structlog.get_logger().bind(scope=self._scope)
-        log.error("scope.halted", error=decision.message, handlers=course.names)
+        self._log.error("scope.halted", error=decision.message, handlers=course.names)
 
     async def _recover(
         self,
@@ -169,9 +171,8 @@ class Follow:
         alone = len(course.scope.plan.routed) < 2
         destination = isinstance(error, DestinationFenced) and not alone
         self.fenced = decision.reason == Reason.FENCED and not destination
-        log = structlog.get_logger().bind(scope=self._scope)
         if self.fenced and claim.lease is not None:
-            log.info("scope.fenced", reason=decision.message)
+            self._log.info("scope.fenced", reason=decision.message)
             return False
         self._note(decision)
         if self._restarts_elsewhere(decision, error, run):
@@ -191,9 +192,8 @@ class Follow:
         """Backs off before the next run."""
         delay = self._next_delay()
         self.course.scope.runtime.metrics.restarts.labels(self._scope, decision.reason).inc()
-        structlog.get_logger().warning(
+        self._log.warning(
             "watcher.restarting",
-            scope=self._scope,
             handlers=self.course.names,
             reason=decision.reason,
             error=decision.message,
@@ -230,6 +230,5 @@ class Follow:
         if not course.scope.plan.skip_lost_history:
             return False
         course.history.refused(run.start, describe(error), restored=restored)
-        log = structlog.get_logger().bind(scope=self._scope)
-        log.warning("resume_point.rejected", start=str(run.start), error=decision.message)
+        self._log.warning("resume_point.rejected", start=str(run.start), error=decision.message)
         return run.can_start_elsewhere

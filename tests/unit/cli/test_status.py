@@ -94,6 +94,10 @@ ELSEWHERE = {"owner": "two", "epoch": 3, "held": False}
             ["tailrace checkpoints reset a", "tailrace scopes restart a"],
         ),
         (scope("paused", "paused by anna"), ["tailrace scopes resume a"]),
+        (
+            scope("paused", "paused by anna: 'tailrace scopes resume a --handler log' continues"),
+            ["tailrace scopes resume a --handler log"],
+        ),
         (scope("backing_off", "no answer"), []),
         (scope(snapshot={"state": "paused"}), ["tailrace snapshot resume a"]),
         (scope(snapshot={"state": "reading"}), []),

@@ -52,7 +52,7 @@ class Attempts:
         self._lease = lease
         self._call_slot = call_slot
         self.clock = perf_counter if lease is None else lease.clock
-        self.recorder = self._recorder = retry.recorder
+        self.recorder = retry.recorder
         self._retry = retry
         policy = handler.failure
         self._outages = Outages(
@@ -165,7 +165,7 @@ class Attempts:
                 raise
             if self._outages.is_one(error):
                 return error  # no event's fault: nothing is counted
-            self._recorder.failed(self.clock() - began, count)
+            self.recorder.failed(self.clock() - began, count)
             if isinstance(error, Fenced):
                 raise await self.position.judged(error, first) from error
             if isinstance(error, DestinationUnavailable):
@@ -174,7 +174,7 @@ class Attempts:
                 raise  # the destination's own position failed: no event's fault
             return error
         ended = self.clock()
-        self._recorder.handled(ended - began, count)
+        self.recorder.handled(ended - began, count)
         if ended >= share.ends:
             share.ended(ended)
         return None

@@ -97,7 +97,7 @@ class CommitDelivery(Delivery):
         await self._part(call, None, (), "a commit")
         self.position.committed()
         self._outages.over()
-        self._recorder.handled(self._taken_seconds, self._taken_events)
+        self.recorder.handled(self._taken_seconds, self._taken_events)
         self._taken_events, self._taken_seconds = 0, 0.0
 
     def rest(self) -> None:
@@ -129,7 +129,7 @@ class CommitDelivery(Delivery):
                 self._outages.begin(error)
                 raise DestinationUnavailable(f"handler {self.name!r}: {describe(error)}") from error
             seconds = self._taken_seconds + self.clock() - began
-            self._recorder.failed(seconds, self._taken_events)
+            self.recorder.failed(seconds, self._taken_events)
             if isinstance(error, Fenced):
                 raise await self.position.judged(error, first) from error
             if isinstance(error, TailraceError):
