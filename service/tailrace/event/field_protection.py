@@ -25,7 +25,7 @@ from tailrace.event.changed_document import (
     spliced,
 )
 from tailrace.event.other_id import OtherId
-from tailrace.event.raw_fields import array_of
+from tailrace.event.raw_fields import array_of, names_of
 from tailrace.event.value_change import Change, hashed
 
 _IMAGES = (b"fullDocument", b"fullDocumentBeforeChange")
@@ -55,15 +55,10 @@ class FieldProtection:
         self._has_id = False
         for path, change in changes.items():
             node = self._root
-            for part in path.split("."):
-                if part.isdigit():
-                    raise ValueError(
-                        f"{path!r} has an array's index: a path reaches into every document of an "
-                        "array without one"
-                    )
+            for part in names_of(path):
                 if node.change is not None:
                     break
-                node = node.child(part.encode())
+                node = node.child(part)
             if node.change is not None or node.below:
                 raise ValueError(f"{path!r} lies above or below another path, which covers it")
             node.change = change

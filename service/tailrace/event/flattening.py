@@ -1,10 +1,10 @@
 """Documents whose fields become fields of the documents around them, on their BSON."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tailrace.event.bson import DOCUMENT, EMPTY_DOCUMENT, walk
-from tailrace.event.raw_fields import RawField, document_of, require_one_of_each
+from tailrace.event.raw_fields import RawField, document_of, two_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,18 @@ class Flattening:
     def of_document(self, raw: bytes) -> bytes:
         """The document, flattened. Raises ``ValueError`` for fields that would get one name."""
         made = list(_flat(raw, 0, b"", self.separator.encode(), self.depth))
-        require_one_of_each([name for _, name, _ in made], "flatten")
+        if len({name for _, name, _ in made}) < len(made):
+            self._require_repeated(raw, made)
         return document_of(made)
+
+    def _require_repeated(self, raw: bytes, made: Sequence[RawField]) -> None:
+        """Raises ``ValueError`` for a name of fields at two paths. The document may have a field
+        twice."""
+        paths = dict[bytes, bytes]()
+        exact = _flat(raw, 0, b"", b"\0", self.depth)
+        for (_, name, _), (_, path, _) in zip(made, exact, strict=True):
+            if paths.setdefault(name, path) != path:
+                raise two_of("flatten", name)
 
 
 def _flat(

@@ -22,10 +22,15 @@ def array_of(values: Sequence[tuple[int, bytes]]) -> bytes:
     return document_of([(kind, b"%d" % at, value) for at, (kind, value) in enumerate(values)])
 
 
-def require_one_of_each(names: Sequence[bytes], rule: str) -> None:
-    """Raises ``ValueError`` for a name that a rule gives to a field beside one that has it."""
-    if len(set(names)) < len(names):
-        raise two_of(rule, next(name for name in names if names.count(name) > 1))
+def names_of(path: str) -> Sequence[bytes]:
+    """The names of the dotted path of a rule. Raises ``ValueError`` for an array's index."""
+    first, *below = path.encode().split(b".")
+    if any(name.isdigit() for name in below):
+        raise ValueError(
+            f"{path!r} has an array's index: a path reaches into every document of an array "
+            "without one"
+        )
+    return first, *below
 
 
 def two_of(rule: str, name: bytes) -> ValueError:

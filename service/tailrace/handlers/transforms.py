@@ -148,7 +148,7 @@ class Transform:
             raise PermanentError(f"transform {self.name!r} {message}")
         try:
             made = bson.encode({key: value for key, value in answer.items() if key != "_id"})
-        except (BSONError, ArithmeticError, TypeError, ValueError) as error:
+        except (BSONError, ArithmeticError, RecursionError, TypeError, ValueError) as error:
             message = f"returned a document that BSON cannot store: {describe(error)}"
             raise PermanentError(f"transform {self.name!r} {message}") from error
         own = b"".join(

@@ -6,9 +6,9 @@ import bson
 import pytest
 
 from tailrace.event import ChangeEvent
+from tailrace.event.bson import encoded, walk
 from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.flattening import Flattening
-from tailrace.event.update_description import apply_update
 
 DOCUMENT = {
     "_id": 1,
@@ -83,6 +83,7 @@ def test_the_documents_and_the_update_description_of_an_event_are_mapped_alike()
             "updatedFields": {"sum": 12, "who.name": "Ann", "items.0.sku": "a"},
             "removedFields": ["who.age"],
             "truncatedArrays": [{"field": "items", "newSize": 3}],
+            "disambiguatedPaths": {"items.0": ["items", 0]},
         },
     }
     assert found.token == event.token
@@ -110,53 +111,15 @@ def test_a_field_whose_name_is_a_number_is_like_an_index_in_documents_and_update
     }
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["as the server", "reshaped"])
-def test_a_field_that_becomes_a_value_of_which_nothing_is_taken_is_removed(order: int) -> None:
-    parts: list[tuple[str, Any]] = [
-        ("updatedFields", {"customer": None, "items.0": 7, "total": 5}),
-        ("removedFields", ["customer.card", "note"]),
-    ]
-    event = ChangeEvent.from_document({"updateDescription": dict(parts[::order])})
-    (found,) = FieldMapping(["customer.name", "items.sku", "note"], [], {"customer": "who"}).of(
-        [event]
-    )
-    assert found.update_description == {
-        "updatedFields": {"items.0": None},
-        "removedFields": ["note", "who"],
-    }
-
-
-ELEMENTS = [7, None, {"sku": "a", "cost": 3}, {"cost": 4}, [{"sku": "b"}, 5], "x"]
-
-
 @pytest.mark.parametrize(
-    ("description", "expected"),
-    [
-        ({"updatedFields": {"items.2.sku": "c"}},
-         [None, None, {"sku": "c"}, {}, [{"sku": "b"}, None], None]),
-        ({"updatedFields": {"items.3": 7, "items.4.1": {"sku": "d"}}},
-         [None, None, {"sku": "a"}, None, [{"sku": "b"}, {"sku": "d"}], None]),
-        ({"updatedFields": {"items.6": 7, "items.7": {"sku": "e"}}},
-         [None, None, {"sku": "a"}, {}, [{"sku": "b"}, None], None, None, {"sku": "e"}]),
-        ({"truncatedArrays": [{"field": "items", "newSize": 3}]}, [None, None, {"sku": "a"}]),
-        ({"truncatedArrays": [{"field": "items.4", "newSize": 1}],
-          "updatedFields": {"items.0": {"sku": "f"}}},
-         [{"sku": "f"}, None, {"sku": "a"}, {}, [{"sku": "b"}], None]),
-    ],
-)  # fmt: skip
-def test_the_indices_of_updates_are_those_of_arrays_of_which_fields_are_taken(
-    description: dict[str, Any], expected: list[Any]
+    ("take", "leave_out", "rename"),
+    [(["items.0.sku"], [], {}), ([], ["items.0"], {}), ([], [], {"a.b.17.c": "d"})],
+)
+def test_a_path_with_an_index_is_refused(
+    take: list[str], leave_out: list[str], rename: dict[str, str]
 ) -> None:
-    """An update alone does not tell which elements the array has before an index."""
-    before = {"_id": 1, "items": ELEMENTS, "n": 1}
-    description = {"updatedFields": {}, "removedFields": [], **description}
-    after = apply_update(before, description)
-    event = ChangeEvent.from_document({"fullDocument": after, "updateDescription": description})
-    mapping = FieldMapping(["items.sku"], [], {})
-    (found,) = mapping.of([event])
-    assert found.full_document == {"_id": 1, "items": expected}
-    mapped_before = mapped(before, mapping)
-    assert apply_update(mapped_before, found.document["updateDescription"]) == found.full_document
+    with pytest.raises(ValueError, match="has an array's index"):
+        FieldMapping(take, leave_out, rename)
 
 
 def test_two_fields_cannot_get_one_name() -> None:
@@ -180,13 +143,32 @@ def test_a_new_name_that_another_field_of_the_document_has_is_an_error(
         mapped(document, mapping)
 
 
-def test_an_update_of_a_field_and_of_the_one_that_gets_its_name_is_an_error() -> None:
-    update = {"updatedFields": {"name": "Ann", "buyer": "Bob"}, "removedFields": []}
-    event = ChangeEvent.from_document({"_id": {"_data": "82"}, "updateDescription": update})
-    with pytest.raises(ValueError, match="rename makes two fields 'buyer'"):
-        FieldMapping([], [], {"name": "buyer"}).of([event])
-    (found,) = FieldMapping([], ["buyer"], {"name": "buyer"}).of([event])
-    assert found.update_description == {"updatedFields": {"buyer": "Ann"}, "removedFields": []}
+@pytest.mark.parametrize(
+    ("mapping", "expected"),
+    [
+        (FieldMapping([], [], {"name": "buyer"}), [("n", 1), ("buyer", "Ann"), ("n", 2)]),
+        (FieldMapping([], [], {"n": "m"}), [("m", 1), ("name", "Ann"), ("m", 2)]),
+        (FieldMapping([], [], {}, Flattening()), [("n", 1), ("name", "Ann"), ("n", 2)]),
+    ],
+)
+def test_a_field_that_a_document_has_twice_is_not_taken_for_one_that_gets_its_name(
+    mapping: FieldMapping, expected: list[tuple[str, Any]]
+) -> None:
+    parts = [{"n": 1}, {"name": "Ann"}, {"n": 2}]
+    raw = encoded(b"".join(bson.encode(part)[4:-1] for part in parts))
+    found = mapping.of_document(raw)
+    fields = [
+        bson.decode(encoded(found[at - len(n) - 2 : end])) for n, _, at, end in walk(found, 0)
+    ]
+    assert [pair for each in fields for pair in each.items()] == expected
+
+
+def test_names_that_meet_in_a_large_document_are_found_at_once() -> None:
+    document = {f"f{at}": at for at in range(100_000)} | {"a": {"b": 1}, "a_b": 2}
+    with pytest.raises(ValueError, match="flatten makes two fields 'a_b'"):
+        mapped(document, FieldMapping([], [], {}, Flattening()))
+    with pytest.raises(ValueError, match="rename makes two fields 'a_b'"):
+        mapped(document, FieldMapping([], [], {"a": "a_b"}))
 
 
 @pytest.mark.parametrize(

@@ -276,10 +276,29 @@ def test_what_is_hashed_in_a_dead_letter_is_not_hashed_again_and_new_rules_apply
     assert before.of_noted(event).raw == found.raw
 
 
+def test_the_first_name_of_a_path_may_be_a_number() -> None:
+    """No array is around it."""
+    event = ChangeEvent.from_document(
+        {
+            "_id": {"_data": "82"},
+            "fullDocument": {"_id": 1, "2024": [{"ssn": "S", "2024": "x"}], "a": {"2024": "x"}},
+            "updateDescription": {"updatedFields": {"2024.0.ssn": "S", "a.2024.ssn": "x"}},
+        }
+    )
+    found = protection("2024.ssn").of_event(event)
+    s = digest("S")
+    assert found.full_document == {
+        "_id": 1, "2024": [{"ssn": s, "2024": "x"}], "a": {"2024": "x"}
+    }  # fmt: skip
+    updated = {"2024.0.ssn": s, "a.2024.ssn": "x"}
+    assert found.update_description == {"updatedFields": updated}
+
+
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
         (["items.0.sku"], "'items.0.sku' has an array's index"),
+        (["items.0"], "'items.0' has an array's index"),
         (["a.b", "a"], "'a' lies above or below another path"),
         (["a", "a.b"], "'a.b' lies above or below another path"),
     ],

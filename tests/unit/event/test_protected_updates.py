@@ -11,6 +11,7 @@ from tailrace.event import ChangeEvent
 from tailrace.event.field_protection import FieldProtection
 from tailrace.event.update_description import apply_update
 from tailrace.event.value_change import hashed, last_kept, masked
+from tests.unit.event.described import described
 
 RULES = {"a": hashed(b"k"), "b.c": masked("***"), "b.d.a": last_kept(2, "***")}
 PROTECTION = FieldProtection(RULES, hashed(b"k"))
@@ -37,32 +38,10 @@ def documents(path: tuple[str, ...], depth: int) -> st.SearchStrategy[dict[str, 
     return st.fixed_dictionaries({}, optional=fields)
 
 
-def changed(before: Any, after: Any, path: str, update: dict[str, Any]) -> None:
-    """Notes what makes ``after`` of ``before``, as the server describes it."""
-    if type(before) is type(after) is dict:
-        names = [*before, *(name for name in after if name not in before)]
-        update["removedFields"] += [f"{path}{name}" for name in before if name not in after]
-        pairs = [(name, before.get(name, ...), after[name]) for name in names if name in after]
-    else:
-        assert type(before) is type(after) is list
-        if len(after) < len(before):
-            short = {"field": path.removesuffix("."), "newSize": len(after)}
-            update["truncatedArrays"].append(short)
-        padded = [*before, *([...] * len(after))]
-        pairs = [(str(at), padded[at], value) for at, value in enumerate(after)]
-    for name, old, new in pairs:
-        if type(old) is type(new) and isinstance(new, dict | list) and old and new:
-            changed(old, new, f"{path}{name}.", update)
-        elif type(old) is not type(new) or old != new:
-            update["updatedFields"][f"{path}{name}"] = new
-
-
 @given(documents((), 3), documents((), 3))
 def test_an_update_has_no_plain_value_and_makes_what_the_whole_document_has(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    update: dict[str, Any] = {"updatedFields": {}, "removedFields": [], "truncatedArrays": []}
-    changed(before, after, "", update)
     event = ChangeEvent.from_document(
         {
             "_id": {"_data": f"82{MARK.encode().hex()}"},
@@ -70,7 +49,7 @@ def test_an_update_has_no_plain_value_and_makes_what_the_whole_document_has(
             "fullDocument": {"_id": 1, **after},
             "ns": {"db": "shop", "coll": "orders"},
             "documentKey": {"b.c": MARK, "_id": 1},
-            "updateDescription": update,
+            "updateDescription": described(before, after),
             "fullDocumentBeforeChange": {"_id": 1, **before},
         }
     )

@@ -62,6 +62,10 @@ async def test_what_a_function_leaves_out_is_not_inserted_and_is_deleted_if_it_w
         assert made is None or made.update_description is None
 
 
+ENDLESS: Document = {}
+ENDLESS["a"] = ENDLESS
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
@@ -69,6 +73,7 @@ async def test_what_a_function_leaves_out_is_not_inserted_and_is_deleted_if_it_w
         ([], "returned 0 for 1 documents"),
         ([7], "returned a int, and not a document or None"),
         ([{"a": 2**64}], "returned a document that BSON cannot store"),
+        ([ENDLESS], "returned a document that BSON cannot store"),
     ],
 )
 async def test_an_answer_that_is_no_document_is_an_error_that_names_the_function(
