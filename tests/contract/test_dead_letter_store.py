@@ -154,12 +154,12 @@ async def test_letters_are_in_the_order_in_which_they_came(store: DeadLetterStor
     assert await store.letters(handler="audit") == audit
     assert await store.letters("users", "lake") == [kept[0], kept[5]]
     assert await store.letters("user", "lake") == await store.letters("users", "") == []
-    assert await store.letters_of("orders", {key(2)}.__contains__) == [kept[2], kept[4]]
-    assert await store.letters_of("users", {key(0), key(2)}.__contains__) == [
+    assert await store.letters("orders", is_key={key(2)}.__contains__) == [kept[2], kept[4]]
+    assert await store.letters("users", is_key={key(0), key(2)}.__contains__) == [
         *(kept[0], kept[3], kept[5]),
     ]
-    assert await store.letters_of("orders", {key(0)}.__contains__) == []
-    assert await store.letters_of(None, {key(2)}.__contains__) == [kept[2], kept[3], kept[4]]
+    assert await store.letters("orders", is_key={key(0)}.__contains__) == []
+    assert await store.letters(is_key={key(2)}.__contains__) == [kept[2], kept[3], kept[4]]
 
 
 async def test_pages_of_letters_go_on_where_the_last_one_ended(store: DeadLetterStore) -> None:

@@ -273,14 +273,13 @@ class DeadLetterStore(Protocol):
         """
 
     async def letters(
-        self, scope: str | None = None, handler: str | None = None
+        self,
+        scope: str | None = None,
+        handler: str | None = None,
+        is_key: Callable[[bytes | None], bool] = lambda key: True,
     ) -> Sequence[DeadLetter]:
-        """All unresolved letters with their events, in the order of arrival: for few of them."""
-
-    async def letters_of(
-        self, scope: str | None, is_key: Callable[[bytes | None], bool]
-    ) -> Sequence[DeadLetter]:
-        """The unresolved dead letters of a scope, or of all, whose key is asked for."""
+        """The unresolved letters with such a key and their events, in the order of arrival: for few
+        of them."""
 
     async def discarded(self, scope: str, handler: str) -> Mapping[bytes | None, DiscardedLetter]:
         """By key, the last dead letter that was discarded, as far as the store still has it."""

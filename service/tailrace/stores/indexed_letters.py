@@ -49,23 +49,12 @@ class IndexedLetters(ABC):
             (keys.add if found else keys.discard)(key)
             return found
 
-    async def letters_of(
-        self, scope: str | None, is_key: Callable[[bytes | None], bool]
-    ) -> Sequence[DeadLetter]:
-        return await self._whole(scope, None, is_key)
-
     async def letters(
-        self, scope: str | None = None, handler: str | None = None
-    ) -> Sequence[DeadLetter]:
-        return await self._whole(scope, handler)
-
-    async def _whole(
         self,
-        scope: str | None,
-        handler: str | None,
+        scope: str | None = None,
+        handler: str | None = None,
         is_key: Callable[[bytes | None], bool] = lambda key: True,
     ) -> Sequence[DeadLetter]:
-        """Letters with their events."""
         letters, after = list[DeadLetter](), ""
         while page := await self.heads(scope, handler, after=after):
             for head in page:

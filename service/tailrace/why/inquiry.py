@@ -65,7 +65,7 @@ class Inquiry:
             checkpoint = None
         letters = [
             letter
-            for letter in await self.letters.letters_of(self.scope.name, key.is_of)
+            for letter in await self.letters.letters(self.scope.name, is_key=key.is_of)
             if of in (None, _named(ChangeEvent.from_raw(letter.raw)))
         ]
         # The lake is searched for the same changes, or further back if the oplog has none.
