@@ -111,7 +111,7 @@ def _element(name: bytes, value: Any) -> bytes:
     match value:
         case Value():
             return element(value.kind, name, value.raw)
-        case str():
+        case str() if not isinstance(value, Code):
             return element(bson.STRING, name, _string(value))
         case dict():
             return element(bson.DOCUMENT, name, to_bson(value))

@@ -4,8 +4,8 @@ from typing import Any
 
 import bson
 import pytest
-from bson import Binary, Decimal128, Int64, ObjectId
-from hypothesis import given
+from bson import Binary, Code, Decimal128, Int64, ObjectId
+from hypothesis import example, given
 
 from tailrace.event.bson import encoded
 from tailrace.event.document_tree import to_bson, tree_of
@@ -70,6 +70,7 @@ def forms(raw: bytes) -> list[bytes | str]:
 
 @quick
 @given(documents)
+@example({"": Code("x"), "in": Code("x", {"y": 1})})
 def test_a_document_comes_back_with_its_bytes(document: dict[str, Any]) -> None:
     raw = bson.encode(document)
     assert [to_bson(tree_of(form)) for form in forms(raw)] == [raw, raw]
