@@ -26,13 +26,13 @@ from tailrace.errors import (
     describe,
 )
 from tailrace.handlers.probe import probe_handler
-from tailrace.snapshot.error_codes import UNAUTHORIZED
 from tailrace.snapshot.followed import examine, probe_read
 from tailrace.snapshot.plan import count_documents
 from tailrace.source_settings import require_readable
 from tailrace.stores.mongodb import probe_collections
 from tailrace.stores.sqlite_schema import probe_file
 from tailrace.stream import ChangeStream, ServerClock
+from tailrace.stream.resumable import UNAUTHORIZED
 
 MOST_SECONDS = 30.0
 """How long each probe may take. A handler's start has no limit of its own."""

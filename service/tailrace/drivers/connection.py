@@ -24,6 +24,7 @@ from tailrace.errors import (
     Problem,
     TailraceError,
 )
+from tailrace.stream.resumable import UNAUTHORIZED
 
 COMMAND_MS = 30_000
 """How long the server may work on a command that sets no limit of its own. Otherwise the server's
@@ -35,8 +36,6 @@ _DECODED: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 """Dates beyond Python's years become ``DatetimeMS``, so that no reply fails."""
 
-
-_UNAUTHORIZED = 13
 
 _COMMAND = re.compile(r"( to execute command )\{ (\w+): .*", re.DOTALL)
 """A missing privilege, as mongod words it: with the whole command, its session and cluster time."""
@@ -83,7 +82,7 @@ def _logged_out(error: CommandFailed) -> bool:
     The user may be there again. But no driver logs an open connection in again: each of them is
     refused for ever (mongod, src/mongo/db/commands.cpp; tried with 6.0.5, Motor and PyMongo).
     """
-    return error.code == _UNAUTHORIZED and "requires authentication" in str(error)
+    return error.code == UNAUTHORIZED and "requires authentication" in str(error)
 
 
 @dataclass(frozen=True, slots=True)

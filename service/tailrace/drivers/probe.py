@@ -8,11 +8,10 @@ from tailrace.drivers.command_driver import CommandDriver
 from tailrace.drivers.options import parsed
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError, StartRefused, describe
 from tailrace.model.cluster import SHARDED, ClusterIdentity
-from tailrace.stream.resumable import is_retryable
+from tailrace.stream.resumable import UNAUTHORIZED, is_retryable
 
 DriverFactory = Callable[..., CommandDriver]
 
-_UNAUTHORIZED = 13
 # AuthenticationFailed; UserNotFound, mongod's answer to an unknown X.509 subject.
 _REFUSES_LOGIN = (18, 11)
 _DIAGNOSIS_SECONDS = 2
@@ -61,7 +60,7 @@ async def _require_no_login(driver: CommandDriver) -> None:
         command = {"listDatabases": 1, "nameOnly": True, "authorizedDatabases": True}
         await driver.run("admin", command)
     except DriverError as error:
-        if isinstance(error, CommandFailed) and error.code == _UNAUTHORIZED:
+        if isinstance(error, CommandFailed) and error.code == UNAUTHORIZED:
             raise
 
 
@@ -94,7 +93,7 @@ def _refusal(uri: str, error: CommandFailed) -> str:
             f"{server} refuses the credentials of user {user!r}: check name, password and "
             f"authSource in mongodb.uri ({error})"
         )
-    if error.code == _UNAUTHORIZED:
+    if error.code == UNAUTHORIZED:
         who = f"user {user!r}" if user else "a client without credentials"
         return f"{server} demands authentication or a role that {who} lacks: {error}"
     return f"{server} answered with an error: {error}"

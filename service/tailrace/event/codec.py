@@ -3,8 +3,9 @@
 from typing import Any
 
 import bson
-from bson import ObjectId
+from bson import ObjectId, json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import BSONError
 
 from tailrace.event.bson import DOCUMENT, INT32, INT32_TYPE, OBJECT_ID, STRING, encoded, spans
 
@@ -15,6 +16,14 @@ CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
     unicode_decode_error_handler="replace",
 )
+
+CANONICAL_JSON, RELAXED_JSON = (
+    options.with_options(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+    for options in (json_util.CANONICAL_JSON_OPTIONS, json_util.RELAXED_JSON_OPTIONS)
+)
+"""The same for Extended JSON."""
+NOT_JSON = (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError)
+"""What the codecs raise for text that is not Extended JSON, and for values that BSON lacks."""
 
 _OBJECT_ID, _NUMBER, _TEXT = (b"%c_id\0" % kind for kind in (OBJECT_ID, INT32_TYPE, STRING))
 

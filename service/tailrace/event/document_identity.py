@@ -29,11 +29,10 @@ from typing import Any
 
 import bson
 from bson import json_util
-from bson.codec_options import DatetimeConversion
 
 from tailrace.event.bson import DOCUMENT, encoded
 from tailrace.event.change_event import ChangeEvent
-from tailrace.event.codec import CODEC
+from tailrace.event.codec import CANONICAL_JSON, CODEC
 from tailrace.event.document_key import is_object_id, key_text, shard_key
 from tailrace.event.document_tree import to_bson, tree_of
 from tailrace.event.field_mapping import FieldMapping
@@ -44,9 +43,6 @@ from tailrace.event.update_description import apply_update
 ShardKey = Mapping[bytes, bytes]
 """As :func:`tailrace.event.document_key.shard_key` gives it."""
 
-_CANONICAL = json_util.CANONICAL_JSON_OPTIONS.with_options(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 _ABSENT = object()
 _CHANGES_KEY = (b"update", b"replace")
 
@@ -88,7 +84,7 @@ def shard_key_of_text(text: str) -> ShardKey:
 
 def shard_key_in(document: bytes, paths: Iterable[bytes]) -> ShardKey:
     """The fields of a shard key that a document has, which is Extended JSON."""
-    return shard_key_of(json_util.loads(document, json_options=_CANONICAL), paths)
+    return shard_key_of(json_util.loads(document, json_options=CANONICAL_JSON), paths)
 
 
 def shard_key_of(document: Mapping[str, Any], paths: Iterable[bytes]) -> ShardKey:

@@ -7,21 +7,12 @@ from typing import Any
 
 import bson
 from bson import json_util
-from bson.codec_options import DatetimeConversion
-from bson.errors import BSONError
 from bson.int64 import Int64
 
 from tailrace.event.bson import INT32
+from tailrace.event.codec import CANONICAL_JSON, NOT_JSON, RELAXED_JSON
 from tailrace.event.document_key import identity
 
-_OPTIONS = json_util.DEFAULT_JSON_OPTIONS.with_options(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
-_CANONICAL = json_util.CANONICAL_JSON_OPTIONS.with_options(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
-_REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError)
-"""What the codecs raise for text that is not Extended JSON, and for values that BSON lacks."""
 _OBJECT_ID = re.compile(r"\s*(?:ObjectId\()?[\"']?([0-9a-fA-F]{24})[\"']?\)?\s*")
 
 
@@ -40,7 +31,7 @@ class Key:
     @property
     def filter(self) -> str:
         """A filter for this document, as Extended JSON."""
-        return f'{{"_id": {json_util.dumps(self.value, json_options=_OPTIONS)}}}'
+        return f'{{"_id": {json_util.dumps(self.value, json_options=RELAXED_JSON)}}}'
 
     def is_of(self, key: bytes | None) -> bool:
         """Whether a key of :attr:`tailrace.event.ChangeEvent.key` has this ``_id``."""
@@ -64,9 +55,9 @@ def read_key_text(text: str) -> tuple[Mapping[str, Any], bytes]:
     """What :func:`tailrace.event.document_key.key_text` has written: the fields of the document
     key, and ``{_id: …}`` as BSON. Raises ``ValueError`` for any other text."""
     try:
-        key = json_util.loads(text, json_options=_CANONICAL)
+        key = json_util.loads(text, json_options=CANONICAL_JSON)
         return key, bson.encode({"_id": key["_id"]})
-    except _REFUSALS as error:
+    except NOT_JSON as error:
         raise ValueError(f"{text!a:.60} is no document key: {error}") from error
 
 
@@ -76,8 +67,8 @@ def read_key(text: str) -> Key:
     Raises ``ValueError``, with what to write instead.
     """
     try:
-        written = json_util.loads(text, json_options=_OPTIONS)
-    except _REFUSALS:
+        written = json_util.loads(text, json_options=RELAXED_JSON)
+    except NOT_JSON:
         if match := _OBJECT_ID.fullmatch(text):
             advice = f'for an ObjectId write {{"$oid": "{match[1].lower()}"}}'
         else:
@@ -86,6 +77,6 @@ def read_key(text: str) -> Key:
     value = written["_id"] if isinstance(written, dict) and "_id" in written else written
     try:
         raw = bson.encode({"_id": value})
-    except _REFUSALS as error:
+    except NOT_JSON as error:
         raise ValueError(f"{text!a:.60} holds a value that BSON cannot store: {error}") from None
     return Key(value, identity(raw, 0))

@@ -30,8 +30,8 @@ from tailrace.errors import (
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.stores.mongodb import probe_collections
 from tailrace.stream import ChangeStream
+from tailrace.stream.resumable import UNAUTHORIZED
 
-_UNAUTHORIZED = 13
 _WAIT_SECONDS = 5.0
 """How long a reload looks for a server at the new URI, before it asks why there is none."""
 
@@ -181,7 +181,7 @@ async def _try_rights(driver: CommandDriver, settings: Settings, scopes: Collect
                 async with ChangeStream(driver, target(scope), stream_options(scope)):
                     pass
         except DriverError as error:
-            if isinstance(error, CommandFailed) and error.code == _UNAUTHORIZED:
+            if isinstance(error, CommandFailed) and error.code == UNAUTHORIZED:
                 message = f"mongodb.uri: its user may not follow scope {scope.name!r}"
                 raise StartRefused(f"{message}: {describe(error)}") from error
     if isinstance(settings.store, MongodbStoreSettings):

@@ -4,7 +4,6 @@ from typing import NoReturn
 
 from tailrace.errors import CommandFailed, ScopeHalted
 
-UNAUTHORIZED = 13
 NOT_THERE = frozenset({26, 361})
 """NamespaceNotFound, CollectionUUIDMismatch: the collection was renamed or dropped just now."""
 UNAVAILABLE = 246

@@ -6,32 +6,22 @@ from typing import Any
 
 import bson
 from bson import json_util
-from bson.codec_options import DatetimeConversion
-from bson.errors import BSONError
 
-_REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError)
-"""What the codecs raise for text that is not Extended JSON, and for values that BSON lacks."""
-
-_EXACT = json_util.CANONICAL_JSON_OPTIONS.with_options(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
-_ANY = json_util.DEFAULT_JSON_OPTIONS.with_options(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
+from tailrace.event.codec import CANONICAL_JSON, NOT_JSON, RELAXED_JSON
 
 
 def text_of(matching: Mapping[str, Any] | None) -> str:
     """A filter as text; empty for no filter or an empty one."""
     if not matching:
         return ""
-    return json_util.dumps(matching, json_options=_EXACT)
+    return json_util.dumps(matching, json_options=CANONICAL_JSON)
 
 
 def filter_of(text: str) -> Mapping[str, Any] | None:
     """The filter that :func:`text_of` wrote."""
     if not text:
         return None
-    found: Mapping[str, Any] = json_util.loads(text, json_options=_EXACT)
+    found: Mapping[str, Any] = json_util.loads(text, json_options=CANONICAL_JSON)
     return found
 
 
@@ -44,15 +34,15 @@ def canonical(text: str) -> str:
     if not text.strip():
         return ""
     try:
-        document = json_util.loads(text, json_options=_ANY)
+        document = json_util.loads(text, json_options=RELAXED_JSON)
         stored = text_of(document)  # from Python 3.12 on, more nesting can be read than written
-    except _REFUSALS as error:
+    except NOT_JSON as error:
         raise ValueError(f"the filter is not Extended JSON: {error}") from error
     if not isinstance(document, dict):
         raise ValueError('a filter is a document, as in {"status": "open"}')
     try:
         bson.encode(document)
-    except _REFUSALS as error:
+    except NOT_JSON as error:
         raise ValueError(f"the filter holds a value that BSON cannot store: {error}") from error
     return stored
 

@@ -15,12 +15,12 @@ from tailrace.model import Scope
 from tailrace.snapshot.error_codes import (
     NOT_THERE,
     READ_LATER,
-    UNAUTHORIZED,
     is_refusal,
     raise_refusal,
 )
 from tailrace.snapshot.plan import listed
 from tailrace.snapshot.server import Find, SnapshotServer
+from tailrace.stream.resumable import UNAUTHORIZED
 from tailrace.stream.server_clock import server_time
 
 _MOST_NAMED = 10

@@ -14,9 +14,9 @@ from tailrace.database_names import WITHOUT_EVENTS
 from tailrace.errors import CommandFailed, DriverError
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import DocumentId, RangeProgress, RangeState, SnapshotState
-from tailrace.snapshot.error_codes import UNAUTHORIZED
 from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.server import SnapshotServer
+from tailrace.stream.resumable import UNAUTHORIZED
 
 _MOST_COUNTED = 100
 _MAY_NOT_LIST = (

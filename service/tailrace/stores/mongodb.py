@@ -26,12 +26,13 @@ from tailrace.errors import (
 from tailrace.model import Checkpoint
 from tailrace.model.gap import Gap
 from tailrace.stores import Store
-from tailrace.stores.mongodb_collection import UNAUTHORIZED, RecordCollection
+from tailrace.stores.mongodb_collection import RecordCollection
 from tailrace.stores.mongodb_dead_letters import MongoDeadLetters
 from tailrace.stores.mongodb_desired_states import MongoDesiredStates
 from tailrace.stores.mongodb_leases import MongoLeases
 from tailrace.stores.mongodb_verifications import MongoVerifications
 from tailrace.stores.records import claim_first, fenced, read_record
+from tailrace.stream.resumable import UNAUTHORIZED
 
 if TYPE_CHECKING:
     from tailrace.stream import CommandRunner

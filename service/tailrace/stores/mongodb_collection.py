@@ -15,7 +15,6 @@ Documents = list[dict[str, Any]]
 
 DUPLICATE_KEY = 11000  # src/mongo/base/error_codes.yml
 INVALID_ID = 53  # InvalidIdField
-UNAUTHORIZED = 13
 _NOBODY = "check:"
 """The ``_id`` of no document: no name has a colon at its end."""
 

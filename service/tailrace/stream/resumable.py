@@ -55,10 +55,11 @@ HISTORY_LOST = frozenset(
 )
 """The server does not accept the position."""
 
+UNAUTHORIZED = 13
 NO_ACCESS = frozenset(
     {
         11,  # UserNotFound
-        13,  # Unauthorized: also "requires authentication", when the user was removed meanwhile
+        UNAUTHORIZED,  # also "requires authentication", when the user was removed meanwhile
         18,  # AuthenticationFailed
         391,  # ReauthenticationRequired
     }

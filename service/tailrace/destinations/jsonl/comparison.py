@@ -8,7 +8,6 @@ from typing import Any
 import bson
 import orjson
 from bson import ObjectId, json_util
-from bson.codec_options import DatetimeConversion
 
 from tailrace.destination import Row, SnapshotBarrier
 from tailrace.destination.document_row import JsonRow
@@ -16,15 +15,13 @@ from tailrace.destination.folded_log import LoggedChange
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.event.cluster_position import position
+from tailrace.event.codec import CANONICAL_JSON
 from tailrace.event.json_lines import json_lines
 from tailrace.event.namespace import namespace
 
 _PART = 1024 * 1024
 """Bytes that are read at once. A line may be longer."""
 _OF_DOCUMENTS = frozenset({"insert", "update", "replace", "delete", "read"})
-_OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 
 
 class WrittenLines:
@@ -104,7 +101,7 @@ def _change(event: Mapping[str, Any]) -> LoggedChange:
     if operation not in _OF_DOCUMENTS:
         snapshot, to = event.get("snapshot"), namespace(event.get("to"))
         if snapshot is not None:
-            decoded = json_util.loads(orjson.dumps(snapshot), json_options=_OPTIONS)
+            decoded = json_util.loads(orjson.dumps(snapshot), json_options=CANONICAL_JSON)
             snapshot = SnapshotBarrier.of(ChangeEvent.from_document({"snapshot": decoded}))
         return LoggedChange(operation, where, time, to=to, snapshot=snapshot)
     key, document = event.get("documentKey"), event.get("fullDocument")
@@ -123,7 +120,7 @@ def _key(key: Mapping[str, Any]) -> bytes:
     id = key.get("_id")
     if len(key) == 1 and type(id) is dict and id.keys() == {"$oid"}:
         return bson.encode({"_id": ObjectId(id["$oid"])})
-    return bson.encode(json_util.loads(orjson.dumps(key), json_options=_OPTIONS))
+    return bson.encode(json_util.loads(orjson.dumps(key), json_options=CANONICAL_JSON))
 
 
 def _text(value: Any) -> str:

@@ -6,21 +6,17 @@ from dataclasses import dataclass, field
 
 import bson
 from bson import json_util
-from bson.codec_options import DatetimeConversion
-from bson.json_util import JSONMode
 
 from tailrace.destination import SnapshotBarrier
 from tailrace.destinations.redis import RedisHandlerSettings
 from tailrace.errors import ConfigurationError, Problem
+from tailrace.event.codec import CANONICAL_JSON
 from tailrace.event.document_key import identities, identity
 from tailrace.model import Scope
 
 Owns = Callable[[bytes], bool]
 _TAIL = b'{"'
 """A document key as Extended JSON begins with this, and no prefix holds it."""
-CANONICAL = json_util.JSONOptions(
-    json_mode=JSONMode.CANONICAL, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 _GLOB = re.compile(r"([*?\[\]\\^])")
 
 
@@ -53,7 +49,7 @@ class ListedKeys:
 
 def _identity(document_key: bytes) -> bytes:
     """The element ``_id`` of a document key that is canonical Extended JSON."""
-    return identity(bson.encode(json_util.loads(document_key, json_options=CANONICAL)), 0)
+    return identity(bson.encode(json_util.loads(document_key, json_options=CANONICAL_JSON)), 0)
 
 
 class KeyNames:

@@ -8,7 +8,6 @@ import anyio
 
 from tailrace.engine.handle.delivery import Handled
 from tailrace.engine.handle.lane import Assignment, Lane, Unhandled, tokens, woken
-from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.place import Place
 from tailrace.errors import DeliveryInterrupted, TailraceError
 from tailrace.event import ChangeEvent
@@ -70,12 +69,6 @@ class BatchLane(Lane):
     _assigned: Assignment[Gathered] = field(default_factory=Assignment)
 
     @property
-    def _calls(self) -> PerBatch:
-        calls = self.delivery.handler.calls
-        assert isinstance(calls, PerBatch)  # noqa: S101 - for the type checker
-        return calls
-
-    @property
     def backlog(self) -> int:
         # While it lingers, the lane waits for the reader.
         return 0 if self._lingering else len(self._queue)
@@ -123,7 +116,7 @@ class BatchLane(Lane):
         await woken(self._fed, seconds)
 
     async def _hand_over(self, assigned: Assignment[Gathered]) -> None:
-        if self._calls.linger_seconds:
+        if self._bounds.linger_seconds:
             await self._linger()
         if self.delivery.share.closed:
             await self.delivery.share.next_slice(self.delivery)
@@ -149,7 +142,7 @@ class BatchLane(Lane):
     async def _linger(self) -> None:
         self._lingering = True
         self.watermark.begin()  # the reader may be waiting for this lane to catch up
-        end = anyio.current_time() + self._calls.linger_seconds
+        end = anyio.current_time() + self._bounds.linger_seconds
         try:
             while not (self._closed or self._halted or self._flush or self._full):
                 left = end - anyio.current_time()
@@ -161,7 +154,7 @@ class BatchLane(Lane):
 
     @property
     def _full(self) -> bool:
-        events, size, calls = 0, 0, self._calls
+        events, size, calls = 0, 0, self._bounds
         for place in self._queue:
             events, size = events + place.events, size + place.size
             if events >= calls.events or 0 < calls.bytes <= size:
@@ -171,7 +164,7 @@ class BatchLane(Lane):
     @property
     def _room(self) -> tuple[int, int]:
         """The most events and bytes (0: no bound) of the places for the next call."""
-        return self._calls.events, self._calls.bytes
+        return self._bounds.events, self._bounds.bytes
 
     async def _handle(self, work: Gathered, deliver: Deliver) -> None:
         if not work.events:
@@ -197,7 +190,7 @@ class BatchLane(Lane):
 
     def _next_call(self, work: Gathered) -> Sequence[ChangeEvent]:
         """The events of the next call: as many as fit, and no DDL with other events."""
-        calls, events, begin = self._calls, work.events, work.done
+        calls, events, begin = self._bounds, work.events, work.done
         most = len(events) if calls.whole_transactions else begin + self.delivery.size.most
         within = not calls.bytes or sum([place.size for place in work.places]) <= calls.bytes
         if begin == 0 and most >= len(events) and within and calls.on_ddl is None:
@@ -217,11 +210,11 @@ class BatchLane(Lane):
 
     def _note(self, work: Gathered) -> None:
         if self.delivery.handler.position is not None:
-            work.note(ddl_apart=self._calls.on_ddl is not None)
+            work.note(ddl_apart=self._bounds.on_ddl is not None)
 
     def _is_ddl_alone(self, events: Sequence[ChangeEvent]) -> bool:
         """Whether they are DDL of which the destination stores no position."""
-        return self._calls.on_ddl is not None and events[0].is_ddl
+        return self._bounds.on_ddl is not None and events[0].is_ddl
 
     def _select(self, work: Gathered) -> None:
         """Selects the events that the handler wants and does not have already."""

@@ -25,7 +25,6 @@ from tailrace.engine.handle.lane import (
     tokens,
     woken,
 )
-from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.place import Place
 from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
@@ -80,12 +79,6 @@ class KeyLanes(SharedLane):
     def __post_init__(self) -> None:
         self._partitions = [Partition() for _ in range(self.workers)]
         self._next = deque(self._partitions)
-
-    @property
-    def _bounds(self) -> PerBatch:
-        calls = self.delivery.handler.calls
-        assert isinstance(calls, PerBatch)  # noqa: S101 - for the type checker
-        return calls
 
     def feed(self, places: list[Place]) -> None:
         self._queue.extend(places)

@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.isolation import CallCancelled, in_own_task, must_finish
 from tailrace.engine.plan.router import Wants
+from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.place import Place
 from tailrace.engine.position.watermark import Watermark
@@ -135,6 +136,13 @@ class Lane(ABC):
         """Keeps the first failure: nothing more is begun, running calls may finish."""
         self._failure = self._failure or error
         self.halt()
+
+    @property
+    def _bounds(self) -> PerBatch:
+        """Those of a call with several events."""
+        calls = self.delivery.handler.calls
+        assert isinstance(calls, PerBatch)  # noqa: S101 - for the type checker
+        return calls
 
     @property
     def _waiting(self) -> bool:
