@@ -30,7 +30,11 @@ SETTINGS = {
     # To compile an expression costs more than to interpret it for the rows of a test.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # For the code of its first compiler alone Java has 48 MB, which the tests fill: it would throw
+    # some away and compile that again.
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    ),
 }
 """Settings for runs of seconds."""
 
