@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyspark
 
+from tailrace.pipeline import class_archive
 from tests.checkout import ROOT
 from tests.daemon import until
 from tests.machine import free_port
@@ -25,11 +26,14 @@ class ConnectServer:
         self.environment = {
             **os.environ,
             "SPARK_LOCAL_IP": "127.0.0.1",
+            # The first Java only makes the command line of the second one.
+            "JDK_JAVA_OPTIONS": " ".join(["-XX:TieredStopAtLevel=1", *class_archive.options()]),
+            # After Spark's own jars, or Java would refuse the archive of their classes.
+            "SPARK_DIST_CLASSPATH": class_path,
             "PYSPARK_PYTHON": str(early_connection.python(directory)),
             "PYTHONPATH": os.pathsep.join([str(ROOT / "service"), str(ROOT)]),
         }
         self._directory = directory
-        self._class_path = class_path
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -50,7 +54,6 @@ class ConnectServer:
             **SETTINGS,
             "spark.ui.enabled": "false",
             "spark.log.level": "WARN",
-            "spark.driver.extraClassPath": self._class_path,
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self._port),
         }
