@@ -67,6 +67,9 @@ class Offsets:
                 f"{self._options.lake}: is the lake {self._landed.lake.identity}, and the query's "
                 f"checkpoint is of {end[_LAKE]}: use another checkpoint and other tables for it"
             )
+        for scope in _scopes_of(start):
+            if start[scope] >= 0:  # also where the scope itself is gone
+                self._landed.require_end(scope, start[scope])
         for scope in self._landed.scopes():
             if scope + _BEGIN not in end:
                 first_run = not start and scope in self._at_first
@@ -74,8 +77,6 @@ class Offsets:
                 if begin is None:
                     continue
                 end |= {scope: begin - 1, scope + _BEGIN: begin, scope + _NEWEST: [0, 0]}
-            if scope in start and start[scope] >= 0:
-                self._landed.require_end(scope, start[scope])
             ahead = most_segments or (_MOST_AHEAD if most_events else None)
             pending[scope] = self._pending(scope, end[scope])[:ahead]
         segments = events = 0
@@ -95,11 +96,9 @@ class Offsets:
     def parts(self, start: Offset, end: Offset) -> list[Part]:
         """The parts of a batch."""
         parts: list[Part] = []
-        for key, begin in end.items():
-            if not key.endswith(_BEGIN):
-                continue
-            scope = key.removesuffix(_BEGIN)
-            after = start[scope] if key in start else begin - 1
+        for scope in _scopes_of(end):
+            begin = end[scope + _BEGIN]
+            after = start[scope] if scope in start else begin - 1
             newest = start.get(scope + _NEWEST, (0, 0))
             numbers = [n for n in self._landed.numbers(scope, after) if n <= end[scope]]
             if end[scope] > after:
@@ -142,3 +141,7 @@ class Offsets:
                 newest = max(tuple(end[scope + _NEWEST]), newest_of(read))
                 end[scope + _NEWEST] = list(newest)
         return end
+
+
+def _scopes_of(offset: Offset) -> list[str]:
+    return [key.removesuffix(_BEGIN) for key in offset if key.endswith(_BEGIN)]

@@ -1,6 +1,7 @@
 """What the data source of Spark reads of a lake, without Spark: offsets, parts and rows."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -216,6 +217,18 @@ def test_a_wrong_segment_stops_a_query_with_its_name(
     for path in paths[:4]:
         path.unlink()
     refused(r"seg-000000000003.parquet: was removed before this query read it: the retention")
+
+
+def test_a_scope_that_was_removed_stops_a_stream(landing: Landing) -> None:
+    """It is not a scope without news, even if others have some."""
+    s, stream = Stream(), Query(landing)
+    path = landing.land([s.insert(1)], scope="removed")
+    landing.land([s.insert(2)])
+    stream.run()
+    shutil.rmtree(path.parent)
+    landing.land([s.insert(3)])
+    with pytest.raises(PipelineRefused, match=r"removed/seg-000000000000.parquet: is missing"):
+        stream.run()
 
 
 @pytest.mark.parametrize(
