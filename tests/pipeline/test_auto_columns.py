@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.cli import main
 from tailrace.config.pipeline import columns_of
+from tailrace.pipeline import publish
 from tailrace.pipeline.auto_columns import extended
 from tailrace.pipeline.log_snapshot import CURRENT_STATE
 from tailrace.pipeline.tables import Table, TableVersion
@@ -132,6 +133,25 @@ def test_columns_that_appear_are_those_that_could_have_been_declared(
     assert (status["rescued"], status["fields_left_out"]) == (sum(counts.values()), ["blob"])
     assert main(["tables", "status", "--tables", str(auto.tables)]) == 0
     assert "shop.orders: in document only: blob" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("small", [publish.SMALL_TABLE, 0], ids=["whole", "by file"])
+def test_fields_may_have_the_names_that_spark_and_a_publication_use(
+    small: int, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["_metadata", "__metadata", "line", "stage", "at", "live", "own", "typed_0", "tree_0"]
+    names += ["json_0", "misfit_0", "parsed", "canonical", "table", "file", "segment", "N"]
+    s, values = Stream(), {name: f"of {name}" for name in names}
+    pipeline.land([s.insert(1, **values), s.insert(2, **values)])
+    pipeline.run(columns="auto")
+    monkeypatch.setattr(publish, "SMALL_TABLE", small)
+    values["_metadata"] = "new"
+    pipeline.land([s.insert(1, **values) | {"operationType": "replace"}, s.insert(3)])
+    pipeline.run()
+    first, second, third = rows(pipeline, "current")
+    assert {name: first[name] for name in names} == values
+    assert {name: second[name] for name in names} == values | {"_metadata": "of _metadata"}
+    assert not {third[name] for name in names} - {None}
 
 
 def test_a_rebuild_finds_the_columns_anew(pipeline: Pipeline) -> None:

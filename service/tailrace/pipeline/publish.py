@@ -286,7 +286,7 @@ def _touched(
 ) -> list[DataFile]:
     """The files with a changed key, and the small ones if there are many."""
     rows = spark_files.read(spark, table, candidates)
-    named = rows.select("key", F.col("_metadata.file_name").alias("file"))
+    named = rows.select("key", rows.metadataColumn("_metadata")["file_name"].alias("file"))
     with spark_files.job_errors(f"{table.location}: nothing was committed"):
         touched = named.join(keys, "key", "left_semi").select("file").distinct().collect()
     names = {row.file for row in touched}
