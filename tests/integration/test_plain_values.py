@@ -158,6 +158,9 @@ def test_no_plain_value_leaves_the_process_and_updates_lead_to_what_documents_ha
         for more in ((), ("--json",))
     ]
     assert run.stop() == 0
+    run.start()  # from its positions, which it names
+    answers.append(run.get("/status")[1])
+    assert run.stop() == 0
 
     assert shown(HIDDEN, answers, why, copy, rows := landed(run)) == []
     assert shown(KEYS, answers, stored_letters(run)) == []

@@ -62,6 +62,17 @@ def test_a_crash_between_fragments_begins_the_event_again(
     assert list(dict.fromkeys(run.ids())) == [0, 1]
 
 
+def test_an_event_is_masked_as_a_whole(scripted: ScriptedSet, run: Daemon) -> None:
+    run.configuration["handlers"]["file"]["fields"] = {"mask": {"text": "***"}}
+    run.start()
+    parts = [{"updateDescription": {"updatedFields": {"text": "after"}, "removedFields": []}}]
+    scripted.append_fragments([*PARTS, *parts], namespace="shop.orders")
+    (event,) = run.until_events(1)
+    assert event["fullDocument"]["text"] == event["fullDocumentBeforeChange"]["text"] == "***"
+    assert event["updateDescription"]["updatedFields"] == {"text": "***"}
+    assert run.stop() == 0
+
+
 def test_a_position_inside_an_event_is_gone_back_from(scripted: ScriptedSet, run: Daemon) -> None:
     run.start()
     tokens = scripted.append_fragments(PARTS, namespace="shop.orders")
