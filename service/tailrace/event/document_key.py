@@ -53,7 +53,6 @@ _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _OBJECT_ID_KEY_BYTES = bson.EMPTY_DOCUMENT + _OBJECT_ID_BYTES
 _NAMESPACE = b"%cdb\0" % bson.STRING
 """A namespace begins so, after its length."""
-_KEY_END = DOCUMENT_KEY + 1
 _POSITIVE, _NEGATIVE = b"\0" * 4, b"\xff" * 4
 """The upper half of an int64 that was an int32."""
 _NAN = pack("<d", float("nan"))

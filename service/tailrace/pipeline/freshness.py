@@ -81,14 +81,12 @@ class ScopeInLake:
     missing: int | None
 
 
-def in_lake(lake: LandedLake, log: TableVersion, *, count: bool) -> dict[str, ScopeInLake]:
-    """How far the log is behind the lake, by scope. Without ``count``, one footer is read a scope,
-    and ``events`` is that of one segment."""
+def in_lake(lake: LandedLake, log: TableVersion) -> dict[str, ScopeInLake]:
+    """How far the log is behind the lake, by scope."""
     by_scope = {}
     for segments in pending(lake, {scope: log.segment(scope) for scope in lake.scopes()}):
         logged = log.segment(segments.scope)
-        numbers = segments.numbers if count else segments.numbers[:1]
-        footers = [segment.footer for segment in read_footers(lake, segments.scope, numbers)]
+        footers = [each.footer for each in read_footers(lake, segments.scope, segments.numbers)]
         times = [each.cluster_time for each in footers if each.rows and each.cluster_time]
         # Only the time of a segment's last event is known without reading the segment.
         waiting = Waiting(sum(each.rows for each in footers), times[0].time if times else None)

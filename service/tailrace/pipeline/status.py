@@ -36,7 +36,7 @@ def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
     if lake is not None and lake.identity != identity:
         raise PipelineRefused(f"{store.location}: its tables are not of the lake {lake.location}")
     log, now = changes_table(store, identity).load(), time.time()
-    in_lake = None if lake is None else freshness.in_lake(lake, log, count=True)
+    in_lake = None if lake is None else freshness.in_lake(lake, log)
     files: dict[str, list[DataFile]] = {}
     for file in log.files:
         files.setdefault(file.partition["table"] or NO_TABLE, []).append(file)
