@@ -12,7 +12,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.assembly import scope_plans
 from tailrace.engine import ScopePlan
-from tailrace.engine.plan.row_source import RowSource
+from tailrace.engine.plan.row_source import KnownSnapshots, RowSource
 from tailrace.model import ResumeToken, StartPoint
 from tests.handlers import handler
 from tests.unit.config.files import minimal, parse
@@ -114,7 +114,7 @@ def _seconds(start: StartPoint) -> int | None:
 
 
 def _reads(rows: RowSource) -> bool:
-    return rows.begin(None, fresh=True, gap=False, rows={}) is not None
+    return rows.begin(KnownSnapshots(None, fresh=True)) is not None
 
 
 def test_a_handler_begins_as_its_route_says_and_the_others_as_the_scope_says() -> None:

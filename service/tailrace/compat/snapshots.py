@@ -8,6 +8,7 @@ import bson
 
 from tailrace.compat.answer import Facts, NegativeAnswer, not_here
 from tailrace.compat.site import Site
+from tailrace.engine.plan.row_source import KnownSnapshots
 from tailrace.event import ChangeEvent
 from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.plan import listed
@@ -46,7 +47,7 @@ async def beside_writes(site: Site) -> Facts:
         site.following(name, max_await_time_ms=20, full_document="updateLookup") as stream,
         anyio.create_task_group() as tasks,
     ):
-        snapshots.begin(None, fresh=True, gap=False, rows={})
+        snapshots.begin(KnownSnapshots(None, fresh=True))
         tasks.start_soon(_write, site, name)
         rows = 0
         while snapshots.active or _END not in copy:

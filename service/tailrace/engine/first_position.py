@@ -10,7 +10,7 @@ from dataclasses import replace
 from bson.timestamp import Timestamp
 
 from tailrace.engine.checkpoint_claim import CheckpointClaim
-from tailrace.engine.plan.row_source import RowSource
+from tailrace.engine.plan.row_source import KnownSnapshots, RowSource
 from tailrace.engine.plan.scope_plan import Runtime
 from tailrace.engine.ports import RunIdentity
 from tailrace.model import Checkpoint, Position, PositionKind
@@ -40,7 +40,7 @@ async def begin_now(
     now = min(claim.began[name] for name in handlers)
     # mongod, change_stream_helpers.cpp: a stream without a start begins one tick later, too.
     time = Timestamp(now.time, now.inc + 1)
-    snapshot = rows.begin(None, fresh=True, gap=False, rows={}, generation=generation)
+    snapshot = rows.begin(KnownSnapshots(None, fresh=True, generation=generation))
     position = Position(PositionKind.IDLE, None, None, time, snapshot=snapshot, started=time)
     first = Subscription(position, identity.fingerprint)
     new = {name: replace(first, observed_generation=claim.observed_by(name)) for name in handlers}

@@ -11,6 +11,7 @@ from tailrace.engine.course import Course
 from tailrace.engine.first_position import begin_now
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.plan.router import Routed
+from tailrace.engine.plan.row_source import KnownSnapshots
 from tailrace.engine.ports import RunIdentity
 from tailrace.engine.position.snapshot_start import least_snapshot, rows_of_handlers
 from tailrace.engine.position.start_position import (
@@ -247,16 +248,16 @@ def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> l
         known = first.position.snapshot
     stored = {each.name: each.rows for each in begun if each.rows is not None}
     rows = rows_of_handlers(snapshots, stored, known)
-    generation = desired.of(course.names[0]).snapshot_generation
-    keys = course.scope.runtime.keys
     snapshot = course.rows.begin(
-        known,
-        fresh=first is None,
-        gap=gap,
-        rows=rows,
-        handled=[one for one in snapshots.values() if one is not None],
-        generation=generation,
-        keys=keys,
+        KnownSnapshots(
+            known,
+            fresh=first is None,
+            gap=gap,
+            rows=rows,
+            handled=[one for one in snapshots.values() if one is not None],
+            generation=desired.of(course.names[0]).snapshot_generation,
+            keys=course.scope.runtime.keys,
+        )
     )
     desired.request_snapshot(course.rows, course.names, course.scope.claim.snapshot_of)
     if snapshot == known and (known is None or known.over):

@@ -13,11 +13,16 @@ import anyio
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.plan.row_source import FindKeys, ObservedSnapshot, Rows, TimeUnavailable
+from tailrace.engine.plan.row_source import (
+    KnownSnapshots,
+    ObservedSnapshot,
+    Rows,
+    TimeUnavailable,
+)
 from tailrace.errors import CheckpointError, CommandFailed, DriverError, describe
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
-from tailrace.model.snapshot import SnapshotMode, SnapshotRequest, SnapshotState, StoredRows
+from tailrace.model.snapshot import SnapshotMode, SnapshotRequest, SnapshotState
 from tailrace.snapshot.earliest import EarliestTime
 from tailrace.snapshot.error_codes import ACCESS, READ_LATER, is_refusal, raise_refusal
 from tailrace.snapshot.followed import warn_of_followed
@@ -64,37 +69,23 @@ class Snapshots:
 
     # --- what runs call --------------------------------------------------------------------
 
-    def begin(
-        self,
-        stored: SnapshotProgress | None,
-        *,
-        fresh: bool,
-        gap: bool,
-        rows: Mapping[str, StoredRows],
-        handled: Sequence[SnapshotProgress] = (),
-        generation: int = 0,
-        keys: FindKeys | None = None,
-    ) -> SnapshotProgress | None:
-        """A run begins after the progress ``stored``; ``fresh``: the scope has no position yet.
-
-        ``gap``: its history is lost. ``rows``: which rows each handler's destination has.
-        ``handled``: the progress of each handler. ``generation``: the last one that wants a
-        snapshot. ``keys``: finds those to read.
-        """
-        self._keys.find = keys
-        self._stored = StoredBefore(self._server, rows, self._keys, handled)
+    def begin(self, known: KnownSnapshots) -> SnapshotProgress | None:
+        """A run begins: see :meth:`tailrace.engine.plan.row_source.RowSource.begin`."""
+        stored = known.stored
+        self._keys.find = known.keys
+        self._stored = StoredBefore(self._server, known.rows, self._keys, known.handled)
         self._planned = None
         self._request = None
         self._observed_generation = stored.observed_generation if stored is not None else 0
         self.progress = with_target_of(self.scope, stored)
         self._earliest = EarliestTime(known=stored is None or stored.over)
-        self._to_examine = fresh or self._options.images
-        if fresh and self._options.initial:
-            self._begin_own(SnapshotMode.INITIAL, generation)
-        elif fresh:
+        self._to_examine = known.fresh or self._options.images
+        if known.fresh and self._options.initial:
+            self._begin_own(SnapshotMode.INITIAL, known.generation)
+        elif known.fresh:
             self._to_warn = True
-        elif gap and self._options.after_gap:
-            self._begin_own(SnapshotMode.GAP, generation)
+        elif known.gap and self._options.after_gap:
+            self._begin_own(SnapshotMode.GAP, known.generation)
         return self.progress
 
     def _begin_own(self, mode: SnapshotMode, generation: int) -> None:

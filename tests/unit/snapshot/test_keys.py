@@ -9,6 +9,7 @@ import pytest
 from bson import Int64
 from bson.timestamp import Timestamp
 
+from tailrace.engine.plan.row_source import KnownSnapshots
 from tailrace.event.reply import Reply, read_reply
 from tailrace.event.snapshot_events import is_row
 from tailrace.model import Scope, SnapshotProgress
@@ -72,7 +73,7 @@ def snapshots(
         began=TIME,
         verification="5f",
     )
-    made.begin(progress or begun, fresh=False, gap=False, rows=rows or {}, keys=keys)
+    made.begin(KnownSnapshots(progress or begun, rows=rows or {}, keys=keys))
     return made
 
 

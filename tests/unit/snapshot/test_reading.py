@@ -12,7 +12,7 @@ import bson
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.engine.plan.row_source import TimeUnavailable
+from tailrace.engine.plan.row_source import KnownSnapshots, TimeUnavailable
 from tailrace.errors import ConnectionFailed
 from tailrace.event.reply import Reply, read_reply
 from tailrace.model import Scope, SnapshotProgress
@@ -68,7 +68,7 @@ def snapshots(
         ranges={UUID: RangeProgress(UUID, "shop", "c", 9)},
         began=TIME,
     )
-    made.begin(progress, fresh=False, gap=False, rows=rows or {})
+    made.begin(KnownSnapshots(progress, rows=rows or {}))
     return made
 
 

@@ -9,6 +9,7 @@ import pytest
 from bson.timestamp import Timestamp
 from structlog.testing import capture_logs
 
+from tailrace.engine.plan.row_source import KnownSnapshots
 from tailrace.errors import CommandFailed, ConnectionFailed, ScopeHalted
 from tailrace.event.reply import Reply
 from tailrace.model import Scope, SnapshotProgress
@@ -56,7 +57,7 @@ async def test_what_the_scope_needs_comes_before_what_was_asked_for(
     scope = snapshots(**options)
     assert ordered(scope, scope.start(("orders",), '{"a": 1}')) == ""
     assert seen(scope).mode is SnapshotMode.REQUESTED
-    begun = scope.begin(None, **begin, rows={})
+    begun = scope.begin(KnownSnapshots(None, **begin))
     assert begun is not None
     assert (begun.mode, seen(scope)) == (mode, begun)
 
@@ -65,7 +66,7 @@ def test_a_snapshot_that_is_replaced_after_a_gap_is_logged() -> None:
     under_way = SnapshotProgress("5f3a", SnapshotMode.REQUESTED, SnapshotState.READING)
     with capture_logs() as logs:
         for stored in (under_way, replace(under_way, state=SnapshotState.DONE)):
-            begun = snapshots(after_gap=True).begin(stored, fresh=False, gap=True, rows={})
+            begun = snapshots(after_gap=True).begin(KnownSnapshots(stored, gap=True))
             assert begun is not None
             assert begun.mode is SnapshotMode.GAP
     (log,) = [log for log in logs if log["event"] == "snapshot.replaced"]
@@ -75,7 +76,7 @@ def test_a_snapshot_that_is_replaced_after_a_gap_is_logged() -> None:
 
 async def test_requests_that_follow_one_another() -> None:
     scope = snapshots()
-    scope.begin(None, fresh=False, gap=False, rows={})
+    scope.begin(KnownSnapshots(None))
     assert scope.observed() is None
     assert ordered(scope, scope.start()) == ""
     first = seen(scope).id
@@ -96,7 +97,7 @@ async def test_requests_that_follow_one_another() -> None:
 
 async def test_the_reason_why_a_snapshot_cannot_read_is_shown() -> None:
     scope = snapshots(initial=True)
-    scope.begin(None, fresh=True, gap=False, rows={})
+    scope.begin(KnownSnapshots(None, fresh=True))
 
     def trouble() -> str:
         observed = scope.observed()
@@ -113,7 +114,7 @@ async def test_a_stored_request_is_applied_by_one_process_once() -> None:
     progress = None
     for process in range(3):
         scope = snapshots()
-        scope.begin(progress, fresh=False, gap=False, rows={})
+        scope.begin(KnownSnapshots(progress))
         scope.apply(7, request)
         assert (seen(scope).id, seen(scope).paused) == ("5f3a", True)
         found = await scope.read(TIME, briefly=False)
@@ -131,7 +132,7 @@ async def test_a_change_of_a_snapshot_begins_it_only_for_those_who_lack_it(over:
     for observed, then in ((8, "c0de"), (6, "5f3a")):
         scope = snapshots()
         begun = replace(last, observed_generation=observed)
-        scope.begin(begun, fresh=False, gap=False, rows={})
+        scope.begin(KnownSnapshots(begun))
         scope.apply(9, resumed)
         assert seen(scope).id == then
 
@@ -145,23 +146,23 @@ async def test_a_request_that_a_snapshot_of_the_scope_replaces_is_not_applied_la
 ) -> None:
     scope, request = snapshots(**options), SnapshotRequest("5f3a", True, ("orders",))
     with capture_logs() as logs:
-        own = scope.begin(None, **{"fresh": False, **begin}, rows={}, generation=7)
+        own = scope.begin(KnownSnapshots(None, **begin, generation=7))
     assert [log["event"] for log in logs] == ["snapshot.request_dropped"]
     for _ in range(2):
         scope.apply(7, request)
         assert seen(scope) == own
         scope = snapshots(**options)
-        scope.begin(own, fresh=False, gap=False, rows={}, generation=7)
+        scope.begin(KnownSnapshots(own, generation=7))
 
 
 async def test_a_request_for_a_snapshot_that_is_not_stored_is_forgotten() -> None:
     """For example when the checkpoint was lost or reset before the request was saved."""
     scope = snapshots()
-    scope.begin(None, fresh=False, gap=False, rows={})
+    scope.begin(KnownSnapshots(None))
     assert ordered(scope, scope.start()) == ""
     await scope.read(TIME, briefly=False)
     assert ordered(scope, scope.pause(paused=True)) == ""
-    assert scope.begin(None, fresh=False, gap=False, rows={}) is None
+    assert scope.begin(KnownSnapshots(None)) is None
     assert not scope.active
     assert await scope.read(TIME, briefly=False) == []
 
@@ -169,7 +170,7 @@ async def test_a_request_for_a_snapshot_that_is_not_stored_is_forgotten() -> Non
 async def test_nothing_is_kept_of_a_scope_that_another_process_follows() -> None:
     """A request not yet in the stream would be applied when the scope comes back, or twice."""
     scope = snapshots(initial=True)
-    scope.begin(None, fresh=True, gap=False, rows={})
+    scope.begin(KnownSnapshots(None, fresh=True))
     scope.leave()
     assert scope.observed() is None
     assert ordered(scope, scope.start()) == ""
@@ -189,10 +190,10 @@ class Refuses(Gone):
 
 def refused(code: int = 2, **options: Any) -> tuple[Snapshots, SnapshotProgress]:
     """The snapshot with which a scope began, with options that are perhaps others by now."""
-    stored = snapshots(initial=True, filter='{"a": 1}').begin(None, fresh=True, gap=False, rows={})
+    stored = snapshots(initial=True, filter='{"a": 1}').begin(KnownSnapshots(None, fresh=True))
     assert stored is not None
     scope = Snapshots(Scope("s", "shop"), Refuses(code), SnapshotOptions(**options))
-    assert scope.begin(stored, fresh=False, gap=False, rows={}) == stored
+    assert scope.begin(KnownSnapshots(stored)) == stored
     return scope, stored
 
 

@@ -6,6 +6,7 @@ import bson
 import pytest
 from bson.timestamp import Timestamp
 
+from tailrace.engine.plan.row_source import KnownSnapshots
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import (
     DocumentId,
@@ -55,7 +56,7 @@ async def test_no_handler_lacks_rows_if_documents_were_deleted_between_two_reads
         Scope("s", "shop"), MemorySnapshotServer(changes.oplog), SnapshotOptions(chunk_documents=9)
     )
     fewest = min(handled.values(), key=lambda one: one.ranges[of.uuid.hex()].scanned)
-    snapshots.begin(fewest, fresh=False, gap=False, rows=rows, handled=[*handled.values()])
+    snapshots.begin(KnownSnapshots(fewest, rows=rows, handled=[*handled.values()]))
     (chunk,) = await snapshots.read(changes.oplog.now, briefly=False)
     ids = [event.document_key["_id"] for event in chunk.batch.events() if event.document_key]
     got = {name: ids[chunk.already_stored.get(name, 0) :] for name in handled}

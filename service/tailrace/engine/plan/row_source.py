@@ -49,6 +49,26 @@ FindKeys = Callable[[str, str], Awaitable[Mapping[str, Sequence[DocumentId]] | N
 ``None`` if that is not stored any more. Raises :class:`tailrace.errors.CheckpointError`."""
 
 
+@dataclass(frozen=True, slots=True)
+class KnownSnapshots:
+    """What is known of a scope's snapshots when a run begins. ``stored``: the progress of the last.
+
+    ``fresh``: the scope has no checkpoint. ``gap``: the run starts after a gap. ``rows``: by
+    handler, which rows its destination has. ``handled``: the progress of each handler. Before rows
+    are read, those go back to the last one in the order of documents; then ``rows`` has all
+    handlers. ``generation``: the last one that wants its snapshot, which one of the scope's own
+    replaces. ``keys``: finds those of a snapshot of keys.
+    """
+
+    stored: SnapshotProgress | None
+    fresh: bool = False
+    gap: bool = False
+    rows: Mapping[str, StoredRows] = field(default_factory=dict)
+    handled: Sequence[SnapshotProgress] = ()
+    generation: int = 0
+    keys: FindKeys | None = None
+
+
 class TimeUnavailable(Exception):
     """The documents cannot be read as of that time, because their collection changed since."""
 
@@ -59,26 +79,8 @@ class RowSource(Protocol):
     def observed(self) -> ObservedSnapshot | None:
         """The last snapshot's progress and speed, and what hinders it."""
 
-    def begin(
-        self,
-        stored: SnapshotProgress | None,
-        *,
-        fresh: bool,
-        gap: bool,
-        rows: Mapping[str, StoredRows],
-        handled: Sequence[SnapshotProgress] = (),
-        generation: int = 0,
-        keys: FindKeys | None = None,
-    ) -> SnapshotProgress | None:
-        """Starts a run with the ``stored`` progress; returns the progress to store first.
-
-        ``fresh``: the scope has no checkpoint. ``gap``: the run starts after a gap. ``rows``: by
-        handler, which rows its destination has. ``handled``: the progress of each handler. Before
-        rows are read, those go back to the last one in the order of documents; then ``rows`` has
-        all handlers. ``generation``: the last one that wants its snapshot, which one of the
-        scope's own replaces. ``keys``: finds those of a snapshot of
-        keys. The progress returned is stored before the first change is handled.
-        """
+    def begin(self, known: KnownSnapshots) -> SnapshotProgress | None:
+        """Starts a run; returns the progress to store before the first change is handled."""
 
     def leave(self) -> None:
         """Forgets everything: another process may follow the scope now."""
@@ -122,18 +124,8 @@ class NoRows:
     def observed(self) -> ObservedSnapshot | None:
         return None
 
-    def begin(
-        self,
-        stored: SnapshotProgress | None,
-        *,
-        fresh: bool,
-        gap: bool,
-        rows: Mapping[str, StoredRows],
-        handled: Sequence[SnapshotProgress] = (),
-        generation: int = 0,
-        keys: FindKeys | None = None,
-    ) -> SnapshotProgress | None:
-        return stored
+    def begin(self, known: KnownSnapshots) -> SnapshotProgress | None:
+        return known.stored
 
     def leave(self) -> None: ...
 

@@ -13,6 +13,7 @@ from tailrace.control.actions.snapshot import SNAPSHOT, SnapshotBody
 from tailrace.control.control import Control
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine import Routed, RunIdentity, WatcherState
+from tailrace.engine.plan.row_source import KnownSnapshots
 from tailrace.errors import ConnectionFailed
 from tailrace.event.reply import Reply
 from tailrace.model import Scope, SnapshotProgress
@@ -51,7 +52,7 @@ def controlled(state: SnapshotState) -> tuple[Snapshots, Control]:
     rows = Snapshots(Scope("orders", "shop"), Gone(), SnapshotOptions())
     one = Watching(ScriptedDriver(*changes(1, 10)), Destination().routed(), rows=rows)
     progress = SnapshotProgress("5f3a", SnapshotMode.REQUESTED, state)
-    rows.begin(progress, fresh=False, gap=False, rows={})
+    rows.begin(KnownSnapshots(progress))
     begun = replace(progress, state=SnapshotState.READING)
     one.watcher.status.checkpoint = checkpoint(1, snapshot=begun)
     one.watcher.status.enter(WatcherState.CAUGHT_UP)
@@ -91,7 +92,7 @@ async def test_nothing_is_requested_of_a_snapshot_before_it_is_known_what_is_und
             await ask(control, SNAPSHOT, "orders", action, BY)
         assert error.value.status == 503
     assert await states.load("orders") is None
-    rows.begin(progress, fresh=False, gap=False, rows={})
+    rows.begin(KnownSnapshots(progress))
     if action is CANCEL:
         await ask(control, SNAPSHOT, "orders", action, BY)
     else:
@@ -113,7 +114,7 @@ async def test_a_handler_gets_no_snapshot_of_its_own_in_the_middle_of_one_of_all
     handlers = [Destination(name).routed(concurrency=1) for name in ("audit", "index")]
     one = Watching(ScriptedDriver(*changes(1, 10)), *handlers, rows=rows)
     progress = SnapshotProgress("5f3a", SnapshotMode.INITIAL, SnapshotState.READING)
-    rows.begin(progress, fresh=False, gap=False, rows={})
+    rows.begin(KnownSnapshots(progress))
     one.watcher.status.enter(WatcherState.CAUGHT_UP)
     with pytest.raises(ActionRefused, match="snapshot 5f3a is not over: cancel it first"):
         await ask(control_of(one), SNAPSHOT, "orders", SnapshotBody(handler="audit"), BY)
@@ -178,7 +179,7 @@ async def test_a_snapshot_in_place_of_dead_letters_takes_no_other_one_s_place(fi
     watcher = control.watcher("orders")
     await watcher.claim.load(control.checkpoints)
     await watcher.scope.desired.load(states)
-    rows.begin(None, fresh=False, gap=False, rows={})
+    rows.begin(KnownSnapshots(None))
 
     async def request(what: str) -> None:
         try:
