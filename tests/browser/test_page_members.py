@@ -9,13 +9,14 @@ from playwright.sync_api import expect
 from tests.browser.conftest import Open
 from tests.browser.test_page_access import fits
 from tests.orders import Orders
-from tests.replicas import Replicas
+from tests.replicas import STEADY_SECONDS, Replicas
 
 pytestmark = pytest.mark.integration
 
 
 def test_members_and_owners_are_shown(orders: Orders, tmp_path: Path, visit: Open) -> None:
-    replicas = Replicas(orders, {"type": "sqlite", "path": str(tmp_path / "shared.db")})
+    store = {"type": "sqlite", "path": str(tmp_path / "shared.db")}
+    replicas = Replicas(orders, store, lease=STEADY_SECONDS)
     one, two = replicas.start("one", "two")
     replicas.until_owner(one)
     page = visit(two, 360).page

@@ -15,8 +15,8 @@ from tests.destinations.destination import Destination, Sent
 from tests.load import Load
 from tests.machine import free_port
 from tests.orders import Orders
+from tests.replicas import LEASE_SECONDS, assert_ends_well
 
-LEASE_SECONDS = 2
 SECONDS = 90.0
 """How long the destination may take to equal the source; Kafka's first transaction takes two."""
 
@@ -188,7 +188,7 @@ def until_waiting(run: Daemon) -> None:
 
 def assert_untroubled(run: Daemon) -> None:
     """It stops well; there was no dead letter, no halt and no traceback."""
-    assert run.stop() == 0, run.log
+    run.signal()
+    assert_ends_well(run)
     assert not run.logged("event.dead_lettered")
     assert not run.logged("scope.halted")
-    assert "Traceback" not in run.log, run.log

@@ -7,6 +7,7 @@ import signal
 
 from tests.daemon import Daemon, until
 from tests.machine import free_port
+from tests.replicas import STEADY_SECONDS
 from tests.shop import Shop, until_waiting
 
 
@@ -80,7 +81,7 @@ def test_a_hand_over_during_an_outage_loses_and_repeats_nothing(shop: Shop) -> N
     """One process is killed in it, the next one begins in it."""
     store = {"type": "mongodb", "database": f"{shop.orders.database}_store"}
     one, two = (
-        shop.daemon(name, store=store, replicas={"lease_seconds": 2, "name": name})
+        shop.daemon(name, store=store, replicas={"lease_seconds": STEADY_SECONDS, "name": name})
         for name in ("one", "two")
     )
     one.start()
@@ -91,6 +92,7 @@ def test_a_hand_over_during_an_outage_loses_and_repeats_nothing(shop: Shop) -> N
     shop.orders.insert(*range(50, 100))
     until_waiting(one)
     one.kill()
+    two.command("scopes", "release", "orders")
     until_waiting(two)
     shop.server.start()
     assert_each_once(shop, two, 100)

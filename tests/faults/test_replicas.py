@@ -8,12 +8,13 @@ from tailrace.observe.health_check import request
 from tests.daemon import Daemon, until
 from tests.local_clock import wrong_by
 from tests.machine import free_port
-from tests.replicas import LEASE_SECONDS, Replicas
+from tests.replicas import LEASE_SECONDS, STEADY_SECONDS, Replicas
 
 
 @pytest.mark.parametrize("replicas", ["mongodb"], indirect=True)
 def test_a_standby_is_ready_and_names_the_owner_until_it_takes_over(replicas: Replicas) -> None:
     """In its status, in the list of scopes, and to who orders something there."""
+    replicas.lease = STEADY_SECONDS
     names = ("one", "two")
     one, two = (replicas.daemon(name, http={"port": free_port()}).start() for name in names)
     replicas.until_owner(one)
@@ -43,7 +44,7 @@ def test_a_standby_is_ready_and_names_the_owner_until_it_takes_over(replicas: Re
     assert lines[1][:3] == ["orders", "one", "1"]
     assert all(cell[:4].isdigit() and cell.endswith("Z") for cell in lines[1][3:5]), lines[1]
     assert [line[:2] for line in lines[4:]] == [["one", "1"], ["two", "0"]]
-    one.kill()
+    assert one.stop() == 0
     replicas.until_owner(two)
     assert listed()[1][:3] == ["orders", "two", "2"]
     assert two.stop() == 0
@@ -52,6 +53,8 @@ def test_a_standby_is_ready_and_names_the_owner_until_it_takes_over(replicas: Re
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_another_takes_over(replicas: Replicas, how: signal.Signals) -> None:
+    if how is signal.SIGTERM:
+        replicas.lease = STEADY_SECONDS
     replicas.start("one", "two", "three")
     with replicas.orders.load() as load:
         for _ in range(2):

@@ -8,7 +8,7 @@ from tests.actions import act
 from tests.daemon import Daemon, until
 from tests.machine import free_port
 from tests.mongod.operations import operations
-from tests.replicas import LEASE_SECONDS, Replicas
+from tests.replicas import STEADY_SECONDS, Replicas
 
 SOURCE = """
 from pathlib import Path
@@ -31,6 +31,7 @@ async def note(event, scope, epoch):
 @pytest.fixture
 def pair(replicas: Replicas) -> Replicas:
     """Two processes that make a change a dead letter at its first failure."""
+    replicas.lease = STEADY_SECONDS
     for name in ("one", "two"):
         run = replicas.daemon(
             name,
@@ -40,6 +41,12 @@ def pair(replicas: Replicas) -> Replicas:
         (run.directory / "mine.py").write_text(SOURCE)
         run.start()
     return replicas
+
+
+def take_over(replicas: Replicas, by: Daemon) -> None:
+    """Makes a process the owner in place of one that was killed."""
+    by.command("scopes", "release", "orders")
+    replicas.until_owner(by)
 
 
 def write(replicas: Replicas, n: int) -> None:
@@ -56,7 +63,7 @@ def test_changes_wait_for_the_letters_of_the_previous_owner(pair: Replicas) -> N
     write(pair, 1)
     until(lambda: one.metric("tailrace_dead_letters_total", handler="note") == 1, "the letter")
     one.kill()
-    pair.until_owner(two)
+    take_over(pair, by=two)
     write(pair, 2)
     # Change 1 comes again if it was not saved.
     until(lambda: len(two.letters()) == 2, "the next one")
@@ -90,13 +97,13 @@ def test_a_dead_letter_of_a_killed_owner_that_is_written_late_is_refused(
         with pair.orders.server.client() as client:
             return bool(operations(client, {"command.update": "dead_letters"}))
 
-    held = {"blockConnection": True, "blockTimeMS": 3_000 * LEASE_SECONDS}
+    held = {"blockConnection": True, "blockTimeMS": 15_000}
     pair.orders.server.fail("update", namespace=letters, **held)
     write(pair, 1)
     until(late, "the write of the letter")
     one.kill()
     (one.directory.parent / "mended").touch()
-    pair.until_owner(two)
+    take_over(pair, by=two)
     for n in (2, 3):
         write(pair, n)
     pair.until_noted(3)

@@ -6,11 +6,12 @@ import pytest
 
 from tailrace.observe.health_check import request
 from tests.daemon import until
-from tests.replicas import Replicas
+from tests.replicas import STEADY_SECONDS, Replicas
 
 
 @pytest.mark.parametrize("replicas", ["sqlite", "mongodb"], indirect=True)
 def test_a_scope_continues_by_itself_after_a_reset(replicas: Replicas) -> None:
+    replicas.lease = STEADY_SECONDS
     since = datetime.now(UTC).isoformat()
     scope = {"start_at": since}
     one, other = replicas.start("one", "other", scope=scope)
@@ -32,6 +33,7 @@ def test_a_scope_continues_by_itself_after_a_reset(replicas: Replicas) -> None:
 @pytest.mark.parametrize("replicas", ["mongodb"], indirect=True)
 def test_a_scope_that_halted_keeps_its_lease_until_it_is_restarted(replicas: Replicas) -> None:
     """It would halt elsewhere too. The other processes name the owner."""
+    replicas.lease = STEADY_SECONDS
     one = replicas.daemon("one", delivery={"on_failure": "halt", "retry": {"attempts": 1}})
     one.configuration["scopes"].append(replicas.orders.scope(name="users", collection="users"))
     one.configuration["routes"].append({"scope": "users", "handlers": ["note"]})
@@ -46,5 +48,5 @@ def test_a_scope_that_halted_keeps_its_lease_until_it_is_restarted(replicas: Rep
     assert replicas.owners() == [one]
     assert request("127.0.0.1", one.port, "/scopes/orders/restart", method="POST")[0] == 202
     until(lambda: len([*one.logged("scope.halted"), *other.logged("scope.halted")]) > 1, "again")
-    one.kill()
+    assert one.stop() == 0, one.log
     until(lambda: other.status("users")["lease"]["held"], "the takeover")

@@ -7,14 +7,14 @@ import pytest
 from tests.daemon import Daemon, until
 from tests.orders import Orders
 from tests.reloads import post
-from tests.replicas import Replicas
+from tests.replicas import STEADY_SECONDS, Replicas
 
 SCOPES = ("orders", "users")
 
 
 @pytest.fixture
 def replicas(orders: Orders) -> Replicas:
-    return Replicas(orders)
+    return Replicas(orders, lease=STEADY_SECONDS)
 
 
 def following(replicas: Replicas, name: str, *scopes: str, grace_seconds: float = 10) -> Daemon:
@@ -75,9 +75,9 @@ def test_a_reload_in_the_middle_of_a_hand_over_loses_nothing(replicas: Replicas)
     for scope in SCOPES:
         replicas.orders.insert(1, collection=scope)
         replicas.until_noted(1, scope)
-    two = following(replicas, "two", *SCOPES)
+    two, moved = following(replicas, "two", *SCOPES).until_ready(), SCOPES[0]
+    replicas.request(moved, two)
     until(lambda: one.logged("lease.handed_over"), "the hand-over")
-    moved = one.logged("lease.handed_over")[0]["scope"]
     with ThreadPoolExecutor() as pool:
         reloads = [pool.submit(reload, run, moved, 7) for run in (one, two)]
         until(lambda: one.status(moved)["state"] == "draining", "the drain")

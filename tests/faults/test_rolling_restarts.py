@@ -23,7 +23,8 @@ SCOPES = [f"scope-{number}" for number in range(6)]
 DOCUMENTS = 5
 """The number of documents in each scope."""
 PROCESSES, RESTARTS, OF_AN_UPDATE = 3, int(os.environ.get("ROUNDS", "8")), 4
-LEASE_SECONDS = 4
+LEASE_SECONDS = 8
+"""The steps of an update follow one another in twice this time, on slow machines, too."""
 
 SOURCE = """
 import os

@@ -10,11 +10,13 @@ from pymongo import InsertOne, UpdateOne
 from tailrace.observe.health_check import request
 from tests.daemon import until
 from tests.orders import Orders
-from tests.replicas import Replicas
+from tests.replicas import STEADY_SECONDS, Replicas
 
 LAST_SAVE_ONLY = {"interval_seconds": 3600}
 """So long that only the final save is there at the next start."""
 CHANGES = 200
+CALLS = 60
+"""Of 0.1 s each: they take twice the grace period."""
 SOURCE = """
 import anyio
 
@@ -105,22 +107,26 @@ class Slow(Replicas):
 
 def test_a_hand_over_begins_no_call_and_the_next_owner_repeats_none(orders: Orders) -> None:
     """One document has changes for longer than the grace period."""
-    replicas = Slow(orders)
+    replicas = Slow(orders, lease=STEADY_SECONDS)
     grace = {"grace_seconds": 3}
     one, two = (replicas.daemon(name, shutdown=grace) for name in ("one", "two"))
     for run in (one, two):
         run.configuration |= replicas.following(*SCOPES)
-    one.start()
+        run.start()
     with orders.server.client() as client:
         for scope in SCOPES:
             client[orders.database][scope].bulk_write(
-                [UpdateOne({"_id": "hot"}, {"$set": {"n": n}}, upsert=True) for n in range(150)]
+                [UpdateOne({"_id": "hot"}, {"$set": {"n": n}}, upsert=True) for n in range(CALLS)]
             )
-    two.start(ready=False)
-    until(lambda: one.logged("lease.handed_over"), "a hand-over")
+    moved = SCOPES[::2]
+    for scope in moved:
+        replicas.until_noted(0, scope)
+        replicas.request(scope, two)
     for scope in SCOPES:
-        replicas.until_noted(149, scope)
-        assert [each.number for each in replicas.noted if each.scope == scope] == list(range(150))
-    assert {each.process for each in replicas.noted} == {"one", "two"}
-    assert not one.logged("lease.lost")
+        replicas.until_noted(CALLS - 1, scope)
+        noted = [each for each in replicas.noted if each.scope == scope]
+        assert [each.number for each in noted] == list(range(CALLS)), (one.log, two.log)
+        assert {each.process for each in noted} == ({"one", "two"} if scope in moved else {"one"})
+    assert sorted(each["scope"] for each in one.logged("lease.handed_over")) == moved
+    assert not one.logged("scope.not_drained")
     replicas.stop()

@@ -9,7 +9,7 @@ import pytest
 from tests.daemon import Daemon, until
 from tests.faults.odd import Odd
 from tests.orders import Orders
-from tests.replicas import Replicas
+from tests.replicas import STEADY_SECONDS, Replicas
 
 SOURCE = """
 import os
@@ -66,7 +66,7 @@ def cores(*runs: Daemon, seconds: float = 4) -> list[float]:
 @pytest.mark.parametrize("hangs", ["in_a_thread", "swallowing"])
 def test_a_scope_whose_lease_is_gone_is_not_shown_as_followed(orders: Orders, hangs: str) -> None:
     """Its handler call goes on, so that its process can only wait; it does so without spinning."""
-    replicas = Replicas(orders)
+    replicas = Replicas(orders, lease=STEADY_SECONDS)
     replicas.source = SOURCE.replace("HANGS", hangs)
     (one,) = replicas.start("one", shutdown={"grace_seconds": 1})
     (one.directory / "hang").touch()
@@ -74,10 +74,11 @@ def test_a_scope_whose_lease_is_gone_is_not_shown_as_followed(orders: Orders, ha
     replicas.until_noted(1)
     (two,) = replicas.start("two")
     one.signal(signal.SIGSTOP)
+    two.command("scopes", "release", "orders")
     replicas.until_owner(two)
     one.signal(signal.SIGCONT)
     until(lambda: one.logged("lease.lost"), "that it knows")
-    gone = {"owner": "two", "epoch": 2, "held": False}
+    gone = {"owner": "two", "epoch": 3, "held": False}
     until(lambda: one.status().get("lease") == gone, "that it knows of the next owner")
     assert one.status()["state"] == "standby"
     assert one.status()["reason"].startswith("two follows it; this process cannot follow it")
@@ -87,6 +88,7 @@ def test_a_scope_whose_lease_is_gone_is_not_shown_as_followed(orders: Orders, ha
     stuck, idle = cores(one, two)
     assert stuck < idle + MOST_CORE
     two.kill()
+    one.command("scopes", "release", "orders")
     nobody = "scope orders: standby: no process follows it"
     until(lambda: nobody in one.get("/readyz")[1], "that nobody follows it")
     code, answer = one.get("/readyz")

@@ -11,7 +11,7 @@ from tests.daemon import Daemon, Make, until
 from tests.machine import free_port
 from tests.mongod import ReplicaSet
 
-REPLICAS = {"lease_seconds": 3}
+REPLICAS = {"lease_seconds": 60}
 
 
 def asked(run: Daemon, path: str, **body: Any) -> tuple[int, Any]:

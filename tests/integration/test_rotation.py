@@ -56,7 +56,7 @@ def orders(guarded: ReplicaSet, database: str, daemon: Make) -> Orders:
 
 SHARED = {
     "store": {"type": "mongodb", "database": "rotated"},
-    "replicas": {"lease_seconds": 2},
+    "replicas": {"lease_seconds": 60},
 }
 
 

@@ -134,7 +134,7 @@ def test_another_process_that_takes_the_scope_over_goes_on(orders: Orders, tmp_p
             targets={"mine": {"target": "mine:Positioned"}},
             source=source,
             store=store,
-            replicas={"name": name, "lease_seconds": 2},
+            replicas={"name": name, "lease_seconds": 60},
             http={"port": free_port()},
         )
         for name in ("one", "other")
