@@ -80,11 +80,11 @@ def selected_document(
     raw: bytes, start: int, node: SelectionNode, only_taken: bool, *, root: bool = False
 ) -> bytes:
     pieces, copied = list[bytes](), start + 4
-    names, renamed = set[bytes](), set[bytes]()
+    names, renamed = list[bytes](), list[bytes]()
     for name, kind, at, end in walk(raw, start):
         stays = not only_taken and name not in node.below and (root or not name.isdigit())
         if stays or (root and name == b"_id"):
-            names.add(name)
+            names.append(name)
             continue
         pieces.append(raw[copied : at - len(name) - 2])
         copied = end
@@ -93,9 +93,9 @@ def selected_document(
         if value is None and field is not None and field.is_index:
             kind, value = NULL, b""
         if field is not None and value is not None:
-            (names if field.name == name else renamed).add(field.name)
+            (names if field.name == name else renamed).append(field.name)
             pieces.append(element(kind, field.name, value))
-    if both := names & renamed:
+    if renamed and (both := {*names} & {*renamed}):
         raise two_of("rename", min(both))
     pieces.append(raw[copied : start + bson.INT32(raw, start)[0] - 1])
     return encoded(b"".join(pieces))

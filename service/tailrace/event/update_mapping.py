@@ -14,6 +14,7 @@ from tailrace.event import bson
 from tailrace.event.bson import (
     ARRAY,
     DOCUMENT,
+    EMPTY_DOCUMENT,
     NULL,
     STRING,
     encoded,
@@ -29,6 +30,8 @@ from tailrace.event.field_selection import (
 )
 from tailrace.event.raw_fields import RawField, array_of, document_of, element, two_of
 
+_UPDATED, _EXACT = b"updatedFields", b"disambiguatedPaths"
+_MISSING = NULL, b""
 _ExactPaths = Mapping[bytes, Sequence[bytes]]
 """The names and indices of dotted paths that are ambiguous."""
 
@@ -44,28 +47,35 @@ class UpdateMapping:
     def of_description(self, raw: bytes) -> bytes:
         """An ``updateDescription``, mapped. Raises ``ValueError`` for fields that would get one
         name."""
-        exact, made = _exact_paths(raw), list[bytes]()
+        exact = _exact_paths(raw) if _EXACT in raw else {}
+        parts = {name: (kind, raw[at:end]) for name, kind, at, end in walk(raw, 0)}
         updated, gone = list[RawField](), list[bytes]()
-        for name, kind, at, end in walk(raw, 0):
-            if (name, kind) == (b"updatedFields", DOCUMENT):
-                updated, gone = self._updated(raw[at:end], exact)
-        there = {name for _, name, _ in updated}
-        for name, kind, at, end in walk(raw, 0):
-            value = raw[at:end]
+        if (changed := parts.get(_UPDATED, _MISSING))[0] == DOCUMENT:
+            updated, gone = self._updated(changed[1], exact)
+        made: list[RawField] = []
+        for name, (kind, value) in parts.items():
             match name, kind:
                 case b"updatedFields", bson.DOCUMENT:
                     value = document_of(updated)
                 case b"removedFields", bson.ARRAY:
-                    removed = dict.fromkeys([*self._removed(value, exact), *gone])
-                    value = array_of(
-                        [(STRING, string_value(path)) for path in removed if path not in there]
-                    )
+                    value = self._all_removed(value, updated, gone, exact)
                 case b"truncatedArrays", bson.ARRAY:
                     value = array_of([*self._truncated(value, exact)])
                 case b"disambiguatedPaths", bson.DOCUMENT:
                     value = document_of([*self._exact(value, exact)])
-            made.append(element(kind, name, value))
-        return encoded(b"".join(made))
+            made.append((kind, name, value))
+        return document_of(made)
+
+    def _all_removed(
+        self, raw: bytes, updated: Sequence[RawField], gone: Sequence[bytes], exact: _ExactPaths
+    ) -> bytes:
+        """Also the paths of which nothing is taken any more, and none that is updated."""
+        if len(raw) == EMPTY_DOCUMENT and not gone:
+            return raw
+        removed = dict.fromkeys([*self._removed(raw, exact), *gone])
+        for _, path, _ in updated:
+            removed.pop(path, None)
+        return array_of([(STRING, string_value(path)) for path in removed])
 
     def _updated(self, raw: bytes, exact: _ExactPaths) -> tuple[list[RawField], list[bytes]]:
         """The fields that are updated, and the paths of those whose value is not taken."""
@@ -145,9 +155,9 @@ def _exact_paths(raw: bytes) -> _ExactPaths:
     which one is meant."""
     found, counts = dict[bytes, Sequence[bytes]](), Counter[bytes]()
     for name, kind, at, _ in walk(raw, 0):
-        if (name, kind) == (b"updatedFields", DOCUMENT):
+        if (name, kind) == (_UPDATED, DOCUMENT):
             counts = Counter(path for path, *_ in walk(raw, at))
-        elif (name, kind) == (b"disambiguatedPaths", DOCUMENT):
+        elif (name, kind) == (_EXACT, DOCUMENT):
             for path, each, begin, _ in walk(raw, at):
                 if each == ARRAY:
                     found[path] = [_part(raw, *part) for part in walk(raw, begin)]
