@@ -149,7 +149,7 @@ def test_no_plain_value_leaves_the_process_and_updates_lead_to_what_documents_ha
     answers = [
         run.get(path)[1] for path in ("/", "/status", "/metrics", "/dead-letters", "/history")
     ]
-    letters = run.letters()
+    letters = until(lambda: letters_of(run, "mine", "shaped"), "dead letters of both")
     answers += [run.command("dead-letters", "show", each["id"]) for each in letters[:2]]
     answers += [run.command("dead-letters", "list")]
     why = [
@@ -184,14 +184,20 @@ def test_no_plain_value_leaves_the_process_and_updates_lead_to_what_documents_ha
     assert folded(run.events("taken.jsonl")) ^ taken == set()
     people = texts(EXPECTED_KEYED.of(each) for each in source["people"])
     assert folded(run.events("keyed.jsonl")) ^ people == set()
-    assert {each["handler"] for each in letters} == {"mine", "shaped"}
     operations = {each["operationType"] for each in deltas}
     assert operations > {"read", "insert", "update", "replace", "delete"}
     assert any((each.get("updateDescription") or {}).get("truncatedArrays") for each in deltas)
 
 
+def letters_of(run: Daemon, *handlers: str) -> list[dict[str, Any]]:
+    """All dead letters, once each of these handlers has some."""
+    letters = run.letters()
+    return letters if {each["handler"] for each in letters} == {*handlers} else []
+
+
 def landed(run: Daemon) -> list[dict[str, Any]]:
-    return lake.rows(run.directory / "lake", "orders")
+    where = run.directory / "lake"
+    return lake.rows(where, "orders") if (where / "orders").exists() else []
 
 
 def _id(row: Mapping[str, Any]) -> Any:
