@@ -110,7 +110,7 @@ class Clients:
         return self._now
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
-        """As :meth:`tailrace.engine.ports.CommandRunner.run`."""
+        """As :meth:`tailrace.stream.CommandRunner.run`."""
         return await self.now.run(database, command)
 
     async def open(self, plan: ClientPlan) -> OpenClient:
