@@ -8,14 +8,16 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 
 from tailrace.errors import CheckpointError, ConfigurationError
+from tailrace.model.lease import Lease, Member
 from tailrace.stores.sqlite import open_store
 from tailrace.stores.sqlite_schema import APPLICATION_ID, SCHEMA_VERSION
 from tests.contract.sqlite_files import damage, execute, locked
@@ -173,3 +175,25 @@ async def test_a_lock_is_no_fault_of_the_configuration(
     monkeypatch.setattr("tailrace.stores.sqlite_schema.BUSY_SECONDS", 0)
     with locked(written), pytest.raises(CheckpointError, match=r"locked.*Another process"):
         await refusal(written)
+
+
+async def test_a_renewal_waits_for_no_save_that_comes_after_it(path: Path) -> None:
+    """All of it has one turn: on a slow disk, the saves of many scopes would take the lease."""
+    ended: list[str] = []
+
+    async def noted(name: str, call: Callable[[], Awaitable[object]]) -> None:
+        await call()
+        ended.append(name)
+
+    async with open_store(path) as store:
+        await store.leases.prepare(["orders"])
+        me = Member("1", "one", scopes=frozenset(["orders"]))
+        assert await store.leases.acquire(Lease("orders"), me.id, 1, 60)
+        renewal = partial(store.leases.renew, me.id, ["orders"], 60, me)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(noted, "renewal", renewal)
+            for number in range(5):
+                save = partial(store.checkpoints.save, checkpoint(f"scope-{number}"))
+                tasks.start_soon(noted, "save", save)
+        assert (await store.leases.read()).name(me.id) == me.name
+    assert ended == ["renewal", *["save"] * 5]

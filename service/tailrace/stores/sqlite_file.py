@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,17 +42,30 @@ class SqliteFile:
         self, sql: str, values: Any = (), where: str = "", error: StoreError = CheckpointError
     ) -> Result:
         """Runs a statement as its own transaction; failures are raised as ``error``."""
+        (result,) = await self.run_all([(sql, values)], where, error)
+        return result
 
-        def execute() -> Result:
+    async def run_all(
+        self, statements: Sequence[tuple[str, Any]], where: str, error: StoreError
+    ) -> list[Result]:
+        """Runs statements without others of this process between them, each as its own transaction.
+
+        If one fails, those before it have had their effect.
+        """
+
+        def execute(sql: str, values: Any) -> Result:
+            cursor = self._connection.execute(sql, values)
+            return Result(cursor.fetchall(), cursor.rowcount)
+
+        def execute_all() -> list[Result]:
             with self._lock:
                 self._require_own_file(error)
                 try:
-                    cursor = self._connection.execute(sql, values)
-                    return Result(cursor.fetchall(), cursor.rowcount)
+                    return [execute(sql, values) for sql, values in statements]
                 except sqlite3.Error as cause:
                     raise _failure(cause, f"{self.path}{where}", error) from cause
 
-        return await to_thread.run_sync(execute, limiter=self._limiter)
+        return await to_thread.run_sync(execute_all, limiter=self._limiter)
 
     async def close(self) -> None:
         """Closes the file, if the disk answers in time."""

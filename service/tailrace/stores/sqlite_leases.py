@@ -123,11 +123,15 @@ class SqliteLeases:
         self, owner: str, scopes: Collection[str], seconds: float, heartbeat: Member | None = None
     ) -> int:
         now, boot = boot_clock(), self._boot
-        renewed = await self._run(_RENEW, now + seconds, owner, boot, now, json.dumps(list(scopes)))
-        if (member := heartbeat) is not None:
+        renewal = (now + seconds, owner, boot, now, json.dumps(list(scopes)))
+        statements: list[tuple[str, Sequence[Any]]] = [(_RENEW, renewal)]
+        if (member := heartbeat) is not None:  # after the leases, which are more urgent
             about = (member.id, member.name, member.max_scopes, member.leaving)
-            await self._run(_CONFIGURES, member.id, json.dumps(sorted(member.scopes)))
-            await self._run(_HEARTBEAT, *about, boot, now, now + seconds, member.report)
+            beat = (*about, boot, now, now + seconds, member.report)
+            configures = (member.id, json.dumps(sorted(member.scopes)))
+            statements += [(_CONFIGURES, configures), (_HEARTBEAT, beat)]
+        # In one turn: each would wait for the saves of all scopes, whose disk may be slow.
+        renewed, *_ = await self._file.run_all(statements, ", leases", LeaseError)
         return renewed.changed
 
     async def release(self, scope: str, owner: str, epoch: int) -> None:
