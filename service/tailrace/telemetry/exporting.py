@@ -25,14 +25,30 @@ class SendFailure:
     rejected: str = ""
 
 
+_OF_HEADERS = "opentelemetry.util.re"
+"""The logger whose messages have a header with its value, which may be a secret."""
+
+
 class LastMessages(logging.Handler):
     """Keeps the last message of the SDK about each signal, and passes none on."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.traces, self.metrics = SendFailure(), SendFailure()
+        self._of_opening: dict[str, None] | None = {}
+
+    def warn_of_ignored(self) -> None:
+        """Logs what the SDK has said while the exporters were made: it ignores values that it does
+        not know, instead of refusing them."""
+        told, self._of_opening = self._of_opening, None
+        for text in told or ():
+            structlog.get_logger().warning("telemetry.value_ignored", error=text)
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._of_opening is not None:
+            text = str(record.msg) if record.name == _OF_HEADERS else record.getMessage()
+            self._of_opening[masked_line(text, _LONGEST_REASON)] = None
+            return
         reason = self.metrics if "metric" in record.name else self.traces
         text = masked_line(record.getMessage(), _LONGEST_REASON)
         # These only say that time is up; what came before has the reason.

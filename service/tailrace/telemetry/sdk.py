@@ -88,7 +88,9 @@ async def opened(
             if settings.metrics:
                 await stack.enter_async_context(_metrics(settings, registry, last.metrics))
             spans = _spans(settings, last.traces) if settings.traces else nullcontext()
-            yield await stack.enter_async_context(spans)
+            tracing = await stack.enter_async_context(spans)
+            last.warn_of_ignored()
+            yield tracing
 
 
 def problems_of(settings: TelemetrySettings) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from tailrace.errors import ConfigurationError
 from tailrace.telemetry import opening
@@ -77,6 +78,21 @@ async def test_a_check_refuses_the_variables_that_a_start_refuses_in_one_line(
     assert caught.value.problems == (problem,)
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     assert not [*problems_of(chosen)]
+
+
+async def test_a_value_that_the_sdk_ignores_is_a_warning_without_the_values_of_headers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "sometimes")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization Bearer hush-hush")
+    with collecting() as collector, capture_logs() as lines:
+        async with telemetry(settings(endpoint=collector.url, metrics=True), CollectorRegistry()):
+            pass
+    ignored = [line["error"] for line in lines if line["event"] == "telemetry.value_ignored"]
+    for part in ("sometimes", "'soon'", "Header format invalid"):
+        assert sum(part in each for each in ignored) == 1, ignored
+    assert "hush-hush" not in str(lines)
 
 
 async def test_a_check_sends_nothing_and_leaves_no_thread() -> None:
