@@ -93,6 +93,12 @@ class MarkedWrites:
         self._ids.append(own)
         return own
 
+    def truncate(self) -> None:
+        """Inserts a document, and shortens an array of it, which others do only at times."""
+        own, cards = self.insert(), [{"number": self._scalar(("cards", "number"))} for _ in "abc"]
+        self._collection.update_one({"_id": own}, {"$set": {"cards": cards}})
+        self._collection.update_one({"_id": own}, [{"$set": {"cards": {"$slice": ["$cards", 1]}}}])
+
     def write(self) -> None:
         """Inserts, replaces, updates or deletes a document."""
         random = self._random

@@ -136,6 +136,8 @@ def test_no_plain_value_leaves_the_process_and_updates_lead_to_what_documents_ha
             run.until_copied(scope)
         for each in [*writes] * 150:
             each.write()
+        for each in writes:
+            each.truncate()
         person, order = (each.insert() for each in writes)
         hashed = EXPECTED_KEYED.of({"_id": person})["_id"]
         until(lambda: hashed in run.ids("keyed.jsonl"), "the last person")
