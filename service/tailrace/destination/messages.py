@@ -12,18 +12,25 @@ from tailrace.event import ChangeEvent
 from tailrace.event.trace_context import TraceField
 from tailrace.model import Scope
 
-_IN_A_THREAD = 50
-"""From this many events on, converting them takes longer than starting a thread."""
+_EVENTS_IN_A_THREAD = 50
+_BYTES_IN_A_THREAD = 2**18
+"""From so many events or bytes on, converting them takes longer than starting a thread."""
 
-E = TypeVar("E")
+E = TypeVar("E", ChangeEvent, bytes)
 T = TypeVar("T")
 
 
 async def converted(convert: Callable[[Sequence[E]], T], events: Sequence[E]) -> T:
-    """What ``convert`` makes of these events, in a thread if they are many: the loop goes on."""
-    if len(events) < _IN_A_THREAD:
+    """What ``convert`` makes of these events, in a thread if they are many or large: the loop goes
+    on."""
+    few = len(events) < _EVENTS_IN_A_THREAD
+    if few and sum(map(_size, events)) < _BYTES_IN_A_THREAD:
         return convert(events)
     return await to_thread.run_sync(convert, events)
+
+
+def _size(event: ChangeEvent | bytes) -> int:
+    return len(event) if isinstance(event, bytes) else event.size
 
 
 class MessageMaker:
