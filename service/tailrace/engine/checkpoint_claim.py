@@ -92,19 +92,23 @@ class CheckpointClaim:
     async def note_halt(
         self, store: CheckpointStore, handlers: Sequence[str], reason: str
     ) -> Checkpoint | None:
-        """Saves why these handlers are halted; ``None`` if the scope is not this process's."""
+        """Saves why these handlers are halted, and what the store did not take of them before;
+        ``None`` if the scope is not this process's."""
         async with self._writing:
             if not self.epoch:
                 return None
             before = self._latest or Checkpoint.nowhere(self.scope)
-            known = {name: before.of(name) for name in handlers}
+            known = {name: self.unsaved.get(name) or before.of(name) for name in handlers}
             halted = {n: replace(s, halted=reason) for n, s in known.items() if s is not None}
             after = (
                 before.with_subscriptions(halted, self.handlers)
                 if halted
                 else replace(before, halted=reason)
             )
-            return await self._write(store, after)
+            noted = await self._write(store, after)
+            for name in handlers:
+                self.unsaved.pop(name, None)
+            return noted
 
     async def _write(self, store: CheckpointStore, checkpoint: Checkpoint) -> Checkpoint:
         # Counted for each attempt: a failed attempt may have been stored all the same.

@@ -144,7 +144,8 @@ class Follow:
         if not self.fenced:
             store, message = scope.runtime.store, decision.message
             noted = await note_halt(store, scope.claim, course.names, message)
-            course.status.checkpoint = noted or course.status.checkpoint
+            if noted is not None:
+                course.status.checkpoint, course.status.unsaved = noted, ""
         course.status.enter(WatcherState.HALTED, decision.message)
         self._log.error("scope.halted", error=decision.message, handlers=course.names)
 

@@ -27,6 +27,7 @@ from tailrace.engine.read.row_reader import RowReader
 from tailrace.engine.run_start import (
     HandlerStart,
     after_gap,
+    begin_pause,
     begin_rows,
     beginnings,
     last_of,
@@ -81,7 +82,7 @@ class Run:
         scope.begin_replays()
         await settle(course, identity, checkpoint)
         if desired.of(course.names[0]).paused:
-            begin_rows(course, (), gap=False)  # they are shown meanwhile
+            await begin_pause(course, identity)
             return Ending.PAUSED
         handlers = self.handlers
         deliveries = {each.name: handlers.delivery(each) for each in course.routed}

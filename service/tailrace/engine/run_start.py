@@ -238,6 +238,16 @@ def _skipping(start: StartPoint, position: StartPosition) -> StartPosition:
     return StartPosition(start, begins, save_first=True)
 
 
+async def begin_pause(course: Course, identity: RunIdentity) -> None:
+    """Saves what the store did not take before: the pause may last until another process follows
+    the scope. Shows the rows meanwhile."""
+    claim = course.scope.claim
+    if unsaved := {name: claim.unsaved[name] for name in course.names if name in claim.unsaved}:
+        saved = await claim.save(course.scope.runtime.store, identity, unsaved)
+        course.status.checkpoint, course.status.unsaved = saved, ""
+    begin_rows(course, (), gap=False)
+
+
 def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> list[HandlerStart]:
     """Begins with the snapshot in the checkpoint, and with what is requested since; returns the
     beginnings with the snapshot's progress. ``gap``: the run starts after a gap."""

@@ -72,6 +72,18 @@ async def test_a_move_replaces_what_the_store_did_not_take_before() -> None:
     assert (claim.of("audit"), claim.unsaved) == (at(2), {})
 
 
+async def test_the_note_of_a_halt_has_what_the_store_did_not_take_before() -> None:
+    """No later run saves it: the next one may be that of another process."""
+    store = ScriptedStore()
+    claim = await claimed(store)
+    await claim.save(store, IDENTITY, {"audit": at(5), "lake": at(5)})
+    claim.unsaved |= {"audit": at(7), "lake": at(8)}
+    await claim.note_halt(store, ["audit"], "why")
+    again = await claimed(store)
+    assert (again.of("audit"), again.of("lake")) == (at(7, halted="why"), at(5))
+    assert claim.unsaved == {"lake": at(8)}
+
+
 async def test_a_position_for_everybody_is_that_of_each_handler() -> None:
     """As an operator sets it in the store."""
     claim = await claimed(store := ScriptedStore(checkpoint(5)))

@@ -69,6 +69,26 @@ async def test_a_pause_drains_saves_and_lasts_until_it_is_ended() -> None:
     assert not {"halted", "backing_off"} & {*one.states, *two.states}
 
 
+async def test_a_pause_saves_what_the_store_did_not_take_at_its_begin() -> None:
+    """It may last for days, and end with the process."""
+    audit = Destination()
+    one = watching(audit, checkpoint_seconds=3600)
+    states = one.runtime.desired_states
+    async with one.run():
+        await until(lambda: len(audit.handled) == 9)
+        one.store.failing = 3
+        await states.write(desired(paused=True))
+        one.watcher.apply(desired(paused=True))
+        await one.until_state(WatcherState.PAUSED)
+        assert one.position.event_token == token(9)
+        assert one.watcher.status.unsaved == ""
+    async with following(one, audit).run() as two:
+        await states.write(desired(2))
+        two.watcher.apply(desired(2))
+        await two.until_state(WatcherState.CAUGHT_UP)
+    assert audit.begun == [*range(1, 10)]
+
+
 @pytest.mark.parametrize("trouble", ["server", "destination"])
 async def test_a_pause_also_ends_an_outage(trouble: str) -> None:
     audit = Destination()

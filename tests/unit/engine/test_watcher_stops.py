@@ -89,6 +89,21 @@ async def test_a_last_save_that_fails_for_a_moment_is_tried_again() -> None:
     await continued(watching, 9, audit)
 
 
+async def test_a_halt_saves_what_the_store_did_not_take_at_the_end_of_the_run() -> None:
+    audit = Failing()
+    audit.failures[9] = 1
+    halt = FailurePolicy(attempts=1, halt=True)
+    watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed(failure=halt, concurrency=1))
+    audit.held = {9}
+    async with watching.run():
+        await until(lambda: 9 in audit.begun)
+        watching.store.failing = 1
+        audit.held = set()
+        await watching.until_state(WatcherState.HALTED)
+    assert watching.watcher.status.unsaved == ""
+    await continued(watching, 9, audit)
+
+
 async def test_a_last_save_is_not_tried_again_where_another_process_has_saved() -> None:
     audit = Destination()
     watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed())
