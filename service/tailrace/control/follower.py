@@ -2,6 +2,7 @@
 
 from tailrace.control.outcome import ActionRefused, elsewhere
 from tailrace.engine import Handler, Watcher, WatcherState
+from tailrace.verify.verifications import Verifications
 
 
 def owner_of(watcher: Watcher) -> str | None:
@@ -27,6 +28,14 @@ def require_loaded(watcher: Watcher) -> None:
     not the same as there is nothing."""
     if not watcher.scope.desired.is_loaded:
         raise starting(watcher, 503)
+
+
+def require_adopted(watcher: Watcher, verifications: Verifications) -> None:
+    """Refuses what is told by the stored verifications of the scope, until they are read."""
+    require_followed(watcher)
+    if not verifications.has_adopted(watcher):
+        message = f"scope {watcher.name!r}: its stored verifications are not read yet"
+        raise ActionRefused(503, f"{message}: try again in a while")
 
 
 def starting(watcher: Watcher, status: int) -> ActionRefused:

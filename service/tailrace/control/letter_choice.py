@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from tailrace.control.outcome import ActionRefused
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.event.key import Key
 from tailrace.model.dead_letter import LetterHead, LetterQueue
@@ -39,10 +40,17 @@ class LetterChoice:
     async def heads(
         self, store: DeadLetterStore, after: str = "", page: int = _PAGE
     ) -> AsyncIterator[LetterHead]:
-        """The dead letters that are meant, in the order of arrival, without their events."""
-        async for head in self._all(store, after, page if self.by_name else _PAGE):
-            if self.has(head):
-                yield head
+        """The dead letters that are meant, in the order of arrival, without their events.
+
+        Raises :class:`ActionRefused` for an ``after`` that is no arrival.
+        """
+        try:
+            async for head in self._all(store, after, page if self.by_name else _PAGE):
+                if self.has(head):
+                    yield head
+        except ValueError as error:
+            message = "it is not the 'next' of an answer: leave it out for the first page"
+            raise ActionRefused(400, f"after: {message}") from error
 
     async def count(self, store: DeadLetterStore) -> int:
         """How many are meant."""

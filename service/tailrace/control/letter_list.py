@@ -8,7 +8,6 @@ from anyio import to_thread
 from bson import json_util
 
 from tailrace.control.letter_choice import LetterChoice
-from tailrace.control.outcome import ActionRefused
 from tailrace.engine.handle.letter_queues import event_of
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.event.extended_json import to_json
@@ -27,23 +26,19 @@ async def listed(
     """A page of the letters that wait, oldest first, as JSON, with their ``events`` or without.
 
     ``next``: the ``after`` for the next page. ``document`` is the same for all letters of a
-    document. Raises :class:`ActionRefused`, and the errors of the store.
+    document. Raises as :meth:`LetterChoice.heads` does, and the errors of the store.
     """
     texts, size = list[str](), 0
     last, next = "", None
-    try:
-        async for head in choice.heads(store, after, limit + 1):
-            if len(texts) == limit or size > _PAGE_BYTES:
-                next = last
-                break
-            text = await _text(store, head, events=events)
-            if text is not None:
-                texts.append(text)
-                size += len(text)
-            last = head.arrival
-    except ValueError as error:
-        message = "it is not the 'next' of an answer: leave it out for the first page"
-        raise ActionRefused(400, f"after: {message}") from error
+    async for head in choice.heads(store, after, limit + 1):
+        if len(texts) == limit or size > _PAGE_BYTES:
+            next = last
+            break
+        text = await _text(store, head, events=events)
+        if text is not None:
+            texts.append(text)
+            size += len(text)
+        last = head.arrival
     count = json.dumps({"count": await choice.count(store), "next": next})[:-1]
     return f'{count}, "letters": [{",".join(f"{chr(10)}  {text}" for text in texts)}\n]}}\n'
 

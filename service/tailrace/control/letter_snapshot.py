@@ -5,6 +5,7 @@ back. The rows of a snapshot come in the stream, and bring the documents as they
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import anyio
@@ -18,7 +19,7 @@ from tailrace.engine import Watcher
 from tailrace.engine.handle.letter_queues import Report, event_of, in_order
 from tailrace.engine.ports import DeadLetterStore, DesiredStateStore
 from tailrace.event import ChangeEvent
-from tailrace.model.dead_letter import LetterHead, LetterQueue
+from tailrace.model.dead_letter import LetterHead, LetterQueue, LetterUnreadable
 from tailrace.model.snapshot import SnapshotRequest
 
 BY_SNAPSHOT = (
@@ -27,6 +28,8 @@ BY_SNAPSHOT = (
 )
 _MOST_DOCUMENTS = 500
 """So many documents a snapshot: each checkpoint holds its filter until it is over."""
+_RESUME_SECONDS = 2.0
+"""How long a request that fails, or is ended by a stop, tries to let its snapshot begin."""
 _NO_DOCUMENT = "failed: its event names no document: apply it by hand, then discard the dead letter"
 _DELETED = (
     "failed: its document was deleted, and a snapshot has no row of it: remove it from the "
@@ -50,12 +53,18 @@ class LetterSnapshot:
 
         The request is stored before a letter is discarded, paused, and begins after that: a row of
         a document whose letters wait would become a letter behind them. Whatever ends the process,
-        the letters still wait or the snapshot is still there. Raises :class:`ActionRefused`.
+        the letters still wait or the snapshot is still there. If not all can be discarded, it
+        begins nevertheless: it has the documents of those that were. Raises
+        :class:`ActionRefused`, and the errors of the store.
         """
         letters, ids, collections = list[LetterHead](), list[object](), set[str]()
         for queue in queues[:_MOST_DOCUMENTS]:
             heads = await in_order(self.store, await self.store.queue(queue))
-            event = await self._event(heads[-1]) if heads else None
+            try:
+                event = await self._event(heads[-1]) if heads else None
+            except LetterUnreadable as error:
+                report(heads[-1], f"failed: {error}")
+                continue
             key = event.document_key if event is not None else None
             if event is None or event.ns is None or not key or "_id" not in key:
                 for head in heads[:1]:
@@ -71,10 +80,22 @@ class LetterSnapshot:
         async with self.lock:
             wanted = self._request(tuple(sorted(collections)), ids)
             await self._apply(replace(wanted, paused=True))
-        for head in letters:
-            if await self.store.resolve(head, "discarded"):
-                report(head, "discarded for a snapshot of its document")
-        await self._apply(wanted)
+        try:
+            for head in letters:
+                if await self.store.resolve(head, "discarded"):
+                    report(head, "discarded for a snapshot of its document")
+        except BaseException:
+            with suppress(ActionRefused), anyio.move_on_after(_RESUME_SECONDS, shield=True):
+                await self._apply(wanted)
+            raise
+        try:
+            await self._apply(wanted)
+        except ActionRefused as error:
+            name = self.watcher.name
+            message = f"snapshot {wanted.id} has the documents of {len(letters)} dead letters that "
+            message += f"were discarded, and may still be paused: {error}. When the store answers, "
+            message += f"'tailrace snapshot resume {name}' lets it begin"
+            raise ActionRefused(503, f"scope {name!r}: {message}") from error
 
     async def _apply(self, wanted: SnapshotRequest) -> None:
         changes = {"snapshot": wanted}

@@ -60,6 +60,12 @@ class _Outcome:
         self.done += not what.startswith("failed: ")
         self.letters.append(named(letter) | {"outcome": what})
 
+    def interrupted(self, verb: str, error: DeadLetterError) -> ActionRefused:
+        """The answer where the store fails."""
+        message = f"{verb} {number(self.done)}; when the store answers, "
+        message += "GET /dead-letters shows what still waits"
+        return ActionRefused(503, f"{message}: {describe(error)}")
+
     def answer(self, verb: str, more: str = "") -> Done:
         """Raises :class:`ActionRefused` if all that was asked for was refused."""
         if self.refused and not self.letters:
@@ -156,7 +162,15 @@ class DeadLetters:
             would = await _stored(choice.count(self.store))
             message = f"{number(would)} would be discarded. Dry run: nothing was changed"
             return Done(message, details={"dry_run": True, "count": would})
-        outcome, last = _Outcome(anyio.current_time() + MOST_SECONDS), after
+        outcome = _Outcome(anyio.current_time() + MOST_SECONDS)
+        try:
+            await self._discard(choice, after, outcome)
+        except DeadLetterError as error:
+            raise outcome.interrupted("discarded", error) from error
+        return outcome.answer("discarded")
+
+    async def _discard(self, choice: LetterChoice, after: str, outcome: _Outcome) -> None:
+        last = after
         async for head in choice.heads(self.store, after):
             if not outcome.more():
                 outcome.next = DeadLetterCursor(last)
@@ -168,11 +182,10 @@ class DeadLetters:
                 if self.supervisor.find(head.scope) is not None:
                     self._owner(head.scope)
                 with self._alone(head.scope):
-                    if await _stored(self.store.resolve(head, "discarded")):
+                    if await self.store.resolve(head, "discarded"):
                         outcome.note(head, "discarded")
             except ActionRefused as error:
                 outcome.refused[of] = error
-        return outcome.answer("discarded")
 
     def _would_replay(self, chosen: ChosenQueues) -> Done:
         """What a replay would do, by handler."""
@@ -224,9 +237,7 @@ class DeadLetters:
             message = f"replayed {number(outcome.done)}, and the others still wait: {failure}"
             raise ActionRefused(409, message) from failure
         if failure is not None:
-            message = f"replayed {number(outcome.done)}; when the store answers, "
-            message += "GET /dead-letters shows what still waits"
-            raise ActionRefused(503, f"{message}: {describe(failure)}") from failure
+            raise outcome.interrupted("replayed", failure) from failure
         outcome.left, outcome.waits = outcome.left + done.left, done.waits
         return done.rest
 

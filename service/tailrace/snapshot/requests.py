@@ -24,7 +24,10 @@ def to_start(
         raise ValueError(f"scope {scope.name!r} follows no collection but {one!r}")
     text = canonical(filter)
     if under_way is not None:
-        return f"snapshot {under_way.id} is not over: cancel it first, or wait for its end"
+        message = f"snapshot {under_way.id} is not over"
+        if under_way.paused:
+            return f"{message}, but paused: resume it and wait for its end, or cancel it first"
+        return f"{message}: cancel it first, or wait for its end"
     return SnapshotRequest(str(ObjectId()), True, collections, text)
 
 

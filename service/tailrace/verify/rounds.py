@@ -79,6 +79,9 @@ class Rounds:
     async def look(self) -> None:
         """Begins the rounds that are due now."""
         self._wanted = self.configured()
+        for known in (self._first, self._postponed):
+            for key in known.keys() - self._wanted.keys():
+                del known[key]
         for key in [*self._wanted]:
             self._first.setdefault(key, self.now())
             if (watcher := self._ready(key)) is not None:

@@ -108,7 +108,10 @@ class Verifications:
                 structlog.get_logger().warning("verifications.unreadable", error=describe(error))
             self._failed = True
             return
-        self._failed, self._adopted[scope] = False, epoch
+        self._failed = False
+        if self.has_adopted(watcher):
+            return  # another request was answered sooner, and newer ones may have begun since
+        self._adopted[scope] = epoch
         for record in stored:
             self._last[scope, record.handler] = record
             if not record.is_over and (scope, record.handler) not in self._tasks:

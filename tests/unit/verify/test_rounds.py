@@ -326,3 +326,17 @@ async def test_a_verification_that_never_ends_is_late_since_the_first_one_began(
         first = datetime.now(UTC).timestamp()
         assert first + 1.9 * 86_400 < late < first + 2.1 * 86_400
         assert "it is a view" in one.shown["reason"]
+
+
+async def test_what_prevented_a_round_is_not_shown_once_none_is_wanted() -> None:
+    """Since a reload: nothing would ever end it."""
+    one = Process(comparable=False)
+    wanted = dict(one.rounds.configured())
+    one.rounds.configured = lambda: wanted
+    async with one.running():
+        await one.look()
+        one.routed.handler.comparison = opened
+        assert one.shown["reason"] == "handler 'copy' cannot be asked for its rows"
+        wanted.clear()
+        await one.look()
+        assert one.shown["reason"] == ""

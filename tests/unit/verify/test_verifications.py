@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace as Named
 from typing import Any
 
+import anyio
 import pytest
 
 from tailrace.engine import WatcherState
@@ -62,3 +63,36 @@ async def test_a_change_that_the_store_does_not_take_is_none(state: Verification
     await verifications.change(run, state)
     assert run.record.state is state
     assert [each.state for each in await store.load(FIRST.scope)] == [state]
+
+
+async def test_a_late_answer_of_the_store_takes_the_place_of_no_newer_verification() -> None:
+    """Two ask what is stored at once, as after a takeover: the loop, and an operator's request."""
+
+    class Late(MemoryVerifications):
+        answers: Any = ()
+
+        async def load(self, scope: str) -> Any:
+            found = await super().load(scope)
+            if self.answers:
+                await self.answers.pop().wait()
+            return found
+
+    watcher: Any = Named(
+        name=FIRST.scope,
+        status=Named(state=WatcherState.STREAMING),
+        claim=Named(epoch=1),
+        plan=Named(routed=[Named(name=FIRST.handler)]),
+    )
+    store, late = Late(), anyio.Event()
+    verifications = Verifications(lambda: [watcher], Named, store, MemoryDeadLetters())
+    await store.save(WHOLE)
+    async with anyio.create_task_group() as tasks:
+        store.answers = [late]
+        tasks.start_soon(verifications.adopt, watcher)
+        await anyio.wait_all_tasks_blocked()
+        await verifications.adopt(watcher)
+        await verifications.repaired_by(WHOLE, "5f3a")
+        late.set()
+    last = verifications.now(FIRST.scope, FIRST.handler)
+    assert last is not None
+    assert last.repair == "5f3a"

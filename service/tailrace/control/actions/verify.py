@@ -60,19 +60,19 @@ class LastVerificationQuery(HandlerQuery):
 
 async def _verify(control: Control, scope: str, body: VerifyBody, by: str) -> Done:
     """Begins, pauses, resumes or cancels verifications, or repairs what they have found."""
-    from tailrace.control.follower import require_followed, require_here
+    from tailrace.control.follower import require_adopted, require_here
 
     subject = control.subject(scope, body.handler)
     require_here(subject.watcher)
     async with control.verifications.locks[scope]:
         await control.verifications.adopt(subject.watcher)
+        require_adopted(subject.watcher, control.verifications)
         if body.action == "repair":
             from tailrace.control.actions.repair import repair
 
             return await repair(control, subject, by, dry_run=body.dry_run)
         if body.action != "start":
             return await _change(control, subject, body.action)
-        require_followed(subject.watcher)
         return await _start(control, subject, body, by)
 
 

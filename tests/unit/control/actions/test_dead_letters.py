@@ -354,3 +354,35 @@ async def test_letters_are_replayed_and_discarded_by_filter_in_steps(
         )
         assert (await ask(control, DISCARD, "", LettersBody(scope="gone"), BY)).details["discarded"]
     assert await store.letters() == []
+
+
+@pytest.mark.parametrize(
+    ("after", "status", "message"),
+    [
+        ("~orders/audit/1", 400, "after: it is not the 'next' of an answer"),
+        ("", 503, "discarded 1 dead letter; when the store answers, GET /dead-letters shows"),
+    ],
+    ids=["next of another", "store"],
+)
+async def test_a_discard_that_cannot_go_on_is_refused(
+    monkeypatch: pytest.MonkeyPatch, after: str, status: int, message: str
+) -> None:
+    """What it has discarded before is told."""
+    monkeypatch.setattr("tailrace.control.letter_choice._PAGE", 1)
+    _, control, store = followed(Alone(), *LETTERS)
+    heads, asked = store.heads, list[object]()
+
+    async def failing(*filters: Any, **of: Any) -> Sequence[LetterHead]:
+        asked.append(of)
+        if len(asked) == 2:
+            raise DeadLetterError("the disk is full")
+        return await heads(*filters, **of)
+
+    store.heads = failing  # type: ignore[method-assign]
+    async with running(control.supervisor):
+        await until(lambda: bool(control.watcher("orders").claim.epoch))
+        with pytest.raises(ActionRefused, match=message) as refused:
+            await ask(control, DISCARD, "", LettersBody(error="ValueError", after=after), BY)
+    assert refused.value.status == status
+    store.heads = heads  # type: ignore[method-assign]
+    assert len(await store.letters()) == (3 if after else 2)

@@ -16,6 +16,7 @@ from tailrace.control.actions.verify import VERIFY, VerifyBody, comparable_of
 from tailrace.control.outcome import ActionRefused
 from tailrace.control.subject import Subject
 from tailrace.engine import Routed, WatcherState
+from tailrace.errors import CheckpointError
 from tailrace.event import ChangeEvent
 from tailrace.event.document_key import key_text
 from tailrace.model import Scope, SnapshotProgress
@@ -209,3 +210,23 @@ def test_topics_are_read_from_their_beginning_if_that_is_asked_for(
             comparable_of(subject, from_beginning=True)
     else:
         assert [each.name for each in comparable_of(subject, from_beginning=True)] == [handler]
+
+
+@pytest.mark.parametrize("action", ["start", "cancel", "pause", "repair"])
+async def test_nothing_is_said_of_verifications_that_cannot_be_read(action: Any) -> None:
+    """There may be one that goes on here as soon as the store answers."""
+
+    class Away(MemoryVerifications):
+        async def load(self, scope: str) -> Sequence[Verification]:
+            raise CheckpointError("no primary")
+
+    one = Watching(
+        ScriptedDriver(), Routed(handler("copy", nothing), None), store=ScriptedStore(checkpoint(3))
+    )
+    await one.watcher.claim.load(one.store)
+    one.watcher.status.enter(WatcherState.CAUGHT_UP)
+    control = control_of(one)
+    control.verifications.store = Away()
+    with pytest.raises(ActionRefused, match=r"scope 'orders'.* try again") as refused:
+        await ask(control, VERIFY, "orders", VerifyBody(action=action))
+    assert refused.value.status == 503
