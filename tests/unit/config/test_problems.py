@@ -159,6 +159,8 @@ scope: {database: admin} | scopes[0].database | opens no change stream on admin
 scopes: [{name: a}], route: {scope: a}, store: {type: mongodb} | scopes[0] | follows the whole cluster, and so tailrace, where checkpoints and dead letters are kept
 scope: {name: a, database: tailrace}, route: {scope: a}, store: {type: mongodb} | scopes[0] | give the store another database
 scope: {name: a, collection: dead_letters}, route: {scope: a}, store: {type: mongodb, database: shop} | scopes[0] | follows shop, where checkpoints and dead letters are kept
+scope: {name: a, collection: desired_states}, route: {scope: a}, store: {type: mongodb, database: shop} | scopes[0] | follows shop, where checkpoints and dead letters are kept
+scope: {name: a, collection: verifications}, route: {scope: a}, store: {type: mongodb, database: shop} | scopes[0] | follows shop, where checkpoints and dead letters are kept
 handlers: {log: {type: jsonl, path: data/x.jsonl}, b: {type: jsonl, path: ./data//x.jsonl}} | handlers.b.path | './data//x.jsonl' is written by handlers.log.path already
 handler: {type: jsonl, path: data/tailrace.db} | handlers.mine.path | is written by store.path already
 scope: {database: x, max_await_time_ms: 5000}, http: {liveness_seconds: 5} | scopes[0].max_await_time_ms | must be less than http.liveness_seconds (5 s)
