@@ -3,11 +3,15 @@
 import select
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from typing import Any
 
+import anyio.to_thread
 import httpx
 import pytest
 
+from tailrace.control.action import Action
 from tailrace.observe.http import LARGEST_BODY_BYTES
 from tests.daemon import until
 from tests.unit.observe.serving import Service, serving
@@ -16,6 +20,20 @@ LARGE = 32 * 1024 * 1024
 """The size in bytes of an answer that exceeds all buffers between the service and a client."""
 
 HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+
+
+class Waiting(Service):
+    """What is asked of the scope ``slow`` waits until it is ``released``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.released = threading.Event(), threading.Event()
+
+    async def perform(self, action: Action, about: str, request: Any) -> Any:
+        if about == "slow":
+            self.begun.set()
+            await anyio.to_thread.run_sync(self.released.wait)
+        return await super().perform(action, about, request)
 
 
 def raw(client: httpx.Client) -> socket.socket:
@@ -81,3 +99,17 @@ def test_questions_that_wait_refuse_more_questions_but_no_order() -> None:
             assert paused.status_code == 202
         finally:
             service.held.set()
+
+
+def test_a_snapshot_that_waits_for_its_store_keeps_no_other_scope_waiting() -> None:
+    service = Waiting()
+    change = {"tailrace-change": "1"}
+    with serving(service) as client, ThreadPoolExecutor(1) as threads:
+        try:
+            waiting = threads.submit(client.post, "/scopes/slow/snapshot", headers=change)
+            assert service.begun.wait(30)
+            answer = client.post("/scopes/orders/snapshot", headers=change, timeout=30)
+            assert answer.status_code == 202
+        finally:
+            service.released.set()
+        assert waiting.result().status_code == 202

@@ -10,7 +10,6 @@ from pydantic import Field
 from tailrace.control.action import Action
 from tailrace.control.bodies import HandlerQuery, Metavar
 from tailrace.control.outcome import ActionRefused, Done
-from tailrace.observe.exchange import Pace
 
 if TYPE_CHECKING:
     from tailrace.control.control import Control
@@ -63,4 +62,4 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
     return Done(f"{subject}: {action} of its snapshot is accepted", before, action)
 
 
-SNAPSHOT = Action("POST", "/scopes/{name}/snapshot", SnapshotBody, _snapshot, pace=Pace.IN_TURN)
+SNAPSHOT = Action("POST", "/scopes/{name}/snapshot", SnapshotBody, _snapshot)
