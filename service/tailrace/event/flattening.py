@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from tailrace.event.bson import DOCUMENT, EMPTY_DOCUMENT, walk
 from tailrace.event.raw_fields import RawField, document_of, two_of
 
+_MOST_BYTES = 2**26
+"""Each field gets the names of all documents around it: of a document of 1 MB, 1 GB may become."""
+_SMALL = 2**14
+"""A document of fewer bytes cannot become so large, as a field has at least 2 of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Flattening:
@@ -16,8 +21,10 @@ class Flattening:
     separator: str = "_"
 
     def of_document(self, raw: bytes) -> bytes:
-        """The document, flattened. Raises ``ValueError`` for fields that would get one name."""
-        made = list(_flat(raw, 0, b"", self.separator.encode(), self.depth))
+        """The document, flattened. Raises ``ValueError`` for fields that would get one name, and
+        for a document of more than 64 MiB."""
+        fields = _flat(raw, 0, b"", self.separator.encode(), self.depth)
+        made = list(fields if len(raw) < _SMALL else _limited(fields))
         if len({name for _, name, _ in made}) < len(made):
             self._require_repeated(raw, made)
         return document_of(made)
@@ -30,6 +37,15 @@ class Flattening:
         for (_, name, _), (_, path, _) in zip(made, exact, strict=True):
             if paths.setdefault(name, path) != path:
                 raise two_of("flatten", name)
+
+
+def _limited(fields: Iterator[RawField]) -> Iterator[RawField]:
+    size = 0
+    for field in fields:
+        size += len(field[1]) + len(field[2])
+        if size > _MOST_BYTES:
+            raise ValueError(f"flatten makes a document of more than {_MOST_BYTES} bytes")
+        yield field
 
 
 def _flat(

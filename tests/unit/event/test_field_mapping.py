@@ -186,6 +186,14 @@ def test_documents_within_are_flattened_with_a_separator_but_for_the_id_and_arra
     assert mapped(document, FieldMapping([], [], {}, flatten)) == expected
 
 
+def test_a_document_whose_names_multiply_is_refused_before_it_takes_the_memory() -> None:
+    document: dict[str, Any] = {str(number): number for number in range(2000)}
+    for _ in range(90):
+        document = {"x" * 1000: document}
+    with pytest.raises(ValueError, match="flatten makes a document of more than 67108864 bytes"):
+        mapped(document, FieldMapping([], [], {}, Flattening()))
+
+
 def test_two_fields_that_are_flattened_to_one_name_are_an_error() -> None:
     with pytest.raises(ValueError, match="flatten makes two fields 'a_b'"):
         mapped({"_id": 1, "a": {"b": 1}, "a_b": 2}, FieldMapping([], [], {}, Flattening()))
