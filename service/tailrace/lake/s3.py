@@ -41,6 +41,16 @@ class S3Access:
         return scheme(self.endpoint) == "http"
 
 
+def misplaced(url: str, what: str) -> str:
+    """Why a lake, or something else, cannot lie at a URL or path; empty if it can."""
+    kind = scheme(url)
+    if kind not in ("", "file", "s3", "s3a"):
+        return f"no {what} can lie in {kind}://: use a directory, or s3://bucket/prefix"
+    if kind in ("s3", "s3a") and not bucket_of(url):
+        return f"{url}: names no bucket: write s3://BUCKET/PREFIX"
+    return ""
+
+
 def bucket_of(url: str) -> str:
     """The bucket of an ``s3://`` URL; empty if it names none."""
     return url.partition("://")[2].partition("/")[0]

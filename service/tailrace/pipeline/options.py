@@ -5,8 +5,7 @@ import argparse
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.pipeline_file import load_pipeline
 from tailrace.errors import ConfigurationError, Problem
-from tailrace.lake.s3 import bucket_of
-from tailrace.lake.storage import scheme
+from tailrace.lake.s3 import misplaced
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.tables import TableStore, open_store
 
@@ -14,7 +13,7 @@ from tailrace.pipeline.tables import TableStore, open_store
 def chosen(options: argparse.Namespace) -> tuple[PipelineSettings, Location, TableStore]:
     """The settings of the file, the lake and the tables; options override the file.
 
-    Raises :class:`ConfigurationError` if one is not given, or names no bucket.
+    Raises :class:`ConfigurationError` if one is not given, or cannot be there.
     """
     settings = _settings(options)
     lake = options.lake or settings.lake
@@ -56,6 +55,4 @@ def _tables(settings: PipelineSettings, where: str | None, **locations: str | No
 def _why_not(name: str, location: str | None) -> str:
     if not location:
         return f"is needed, here or as pipeline.{name} of the file of --config"
-    if scheme(location) in ("s3", "s3a") and not bucket_of(location):
-        return f"{location}: names no bucket: write s3://BUCKET/PREFIX"
-    return ""
+    return misplaced(location, "lake" if name == "lake" else "table")

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from tailrace.errors import PipelineRefused
 from tailrace.event.namespace import Namespace
-from tailrace.lake.s3 import bucket_of
-from tailrace.lake.storage import scheme
+from tailrace.lake.s3 import misplaced
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -81,12 +80,8 @@ class Options:
             raise PipelineRefused(
                 "the option 'lake' is missing: a directory, or s3://bucket/prefix"
             )
-        if (kind := scheme(lake)) not in ("", "file", "s3", "s3a"):
-            raise PipelineRefused(
-                f"lake: no lake can lie in {kind}://: use a directory, or s3://bucket/prefix"
-            )
-        if kind in ("s3", "s3a") and not bucket_of(lake):
-            raise PipelineRefused(f"lake: {lake}: names no bucket: write s3://BUCKET/PREFIX")
+        if why := misplaced(lake, "lake"):
+            raise PipelineRefused(f"lake: {why}")
         starting = texts.get("starting", EARLIEST)
         return cls(
             lake=lake,
