@@ -69,12 +69,15 @@ class _Effects:
         batch = batch.filter(chosen)
         if not batch.num_rows:
             return
-        gone = pc.equal(batch.column("operation"), "delete")
         with rows.naming_faults():
+            keys = values.id_texts(batch.column("document_key"))
+            if keys.null_count:  # without an _id, they are of no document
+                there = pc.is_valid(keys)
+                batch, keys = batch.filter(there), keys.filter(there)
             documents = values.documents(
                 batch.column("full_document"), rows.documents, self.options.documents
             )
-            keys = values.id_texts(batch.column("document_key"))
+        gone = pc.equal(batch.column("operation"), "delete")
         yield self._shown(
             batch.column("database"),
             batch.column("collection"),

@@ -123,8 +123,8 @@ class CurrentState:
     # --- one document --------------------------------------------------------------------------
 
     def _write(self, change: LandedChange, of: Namespace, key: bytes) -> Iterator[KeyChange]:
-        time, operation = change.time, change.operation
-        if self._ends.follows(time, of):
+        time, operation, key_id = change.time, change.operation, id_text(key)
+        if key_id is None or self._ends.follows(time, of):
             return
         id = identity(key, 0)
         known = self._known(of, id)
@@ -137,7 +137,7 @@ class CurrentState:
                 return  # its deletion is still to come
             document = self._updated(known, change, of)
         there = operation != "delete"
-        own = id_text(key) if operation != "replace" or document is None else _own_key(document)
+        own = key_id if operation != "replace" or document is None else id_text(document) or key_id
         self._put(of, id, _Known(own, time, there, _shard(change, key), document))
         if before is not None and before != own:
             yield KeyChange(of, before, there=False)
@@ -262,10 +262,6 @@ def _shard(change: LandedChange, key: bytes) -> bytes | None:
         for each in (change.document, change.description)
     )
     return bson.encode(changed_key(decoded, change.operation, document, description))
-
-
-def _own_key(document: Json) -> str:
-    return id_text(_raw(document))
 
 
 def _raw(document: Json) -> bytes:

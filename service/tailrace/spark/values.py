@@ -20,6 +20,7 @@ from tailrace.lake.segment import Documents
 from tailrace.spark.options import ShownForm, document_type
 
 _OBJECT_ID_KEY = bson.encode({"_id": bson.ObjectId(bytes(12))})
+_ID_NAME, _NAME_AT = b"_id\0", len(b"????") + len(b"?")
 _ID_AT = len(_OBJECT_ID_KEY) - 13
 _HEX = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8).reshape(256, 2)
 _AROUND_ID = len('{"_id":'), -len("}")
@@ -31,18 +32,22 @@ def to_bson(text: str) -> bytes:
     return document_tree.to_bson(tree_of(text))
 
 
-def id_text(key: bytes | str) -> str:
-    """The ``_id`` of a document key as canonical Extended JSON."""
+def id_text(key: bytes | str) -> str | None:
+    """The ``_id`` of a document (key) as canonical Extended JSON; ``None`` if it has none."""
     if isinstance(key, bytes):
-        return key_text(id_alone(key))[slice(*_AROUND_ID)]
+        alone = id_alone(key)
+        has_id = alone.startswith(_ID_NAME, _NAME_AT)
+        return key_text(alone)[slice(*_AROUND_ID)] if has_id else None
     if len(key) == len(_ONLY_OBJECT_ID) and key.startswith(_ONLY_OBJECT_ID[:16]):
         return key[slice(*_AROUND_ID)]
     document = json.loads(key)
-    return json.dumps(document.get("_id"), ensure_ascii=False, separators=(",", ":"))
+    if "_id" not in document:
+        return None
+    return json.dumps(document["_id"], ensure_ascii=False, separators=(",", ":"))
 
 
 def id_texts(keys: pa.Array) -> pa.Array:
-    """:func:`id_text` of each document key; null for null."""
+    """:func:`id_text` of each document key; null for null, and for one without ``_id``."""
     hexadecimal = _object_ids(keys)
     if hexadecimal is not None:
         return _around('{"$oid":"', hexadecimal, '"}')

@@ -375,6 +375,29 @@ def test_fields_that_look_like_extended_json_stay_as_they_are(
                 assert found == [to_json(raw, canonical=canonical) for raw in raws]
 
 
+@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("form", [Documents.BSON, Documents.CANONICAL])
+def test_events_without_an_id_are_of_no_document(
+    form: Documents, folded: bool, landing: Landing
+) -> None:
+    """A scope's pipeline may remove it; without it in the document alone, the key counts."""
+    s = Stream()
+    events = [s.drop("folds")] if folded else []
+    events += [s.insert(1, n=1)]
+    events += [s.insert(2) | {"documentKey": key} for key in ({}, {"shard": 1})]
+    events += [s.replace(1, n=2) | {"fullDocument": {"n": 2}}, s.insert(None)]
+    landing.land(events, documents=form)
+    one, null = text(1), "null"
+    assert _changes(landing) == [
+        ("orders", one, "upsert", {"_id": 1, "n": 1}),
+        ("orders", one, "upsert", {"n": 2}),
+        ("orders", null, "upsert", {"_id": None}),
+    ]
+    parts = whole_lake({"lake": str(landing.path)})
+    rows = [row for part in parts for each in read(part) for row in each.to_pylist()]
+    assert [row["key"] for row in rows[folded:]] == [one, None, None, one, null]
+
+
 def test_an_update_of_a_document_that_a_look_up_did_not_find(landing: Landing) -> None:
     """The known one stays, with the update applied; an unknown one is not there."""
     s = Stream()
