@@ -240,7 +240,8 @@ class Reloader:
     ) -> Watcher | None:
         """The watcher of a scope after a change; its former one has ended, but not its replays."""
         await self.supervisor.end_side_calls(name, self.now.settings.shutdown.grace_seconds)
-        if plan is None and self.leases is not None:
+        configured = {each.name for each in self.now.settings.scopes}  # also by a later reload
+        if plan is None and self.leases is not None and name not in configured:
             await self.leases.remove(name)
         used = None if plan is None else [each.handler.name for each in plan.routed]
         self.runtime.metrics.retain(name, used)
