@@ -5,6 +5,7 @@ waits for that. A process that is about to leave is waited for as well.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import anyio
@@ -22,6 +23,15 @@ async def require_own_name(store: LeaseStore, me: Member, times: LeaseTimes) -> 
     Raises :class:`StartRefused` if the other one is still alive after a lease. Returns as well if
     the store cannot be read for that long: without it no scope can be followed.
     """
+    try:
+        await _until_own(store, me, times)
+    except BaseException:
+        with suppress(LeaseError), anyio.move_on_after(times.poll, shield=True):
+            await store.leave(me.id)  # else the next start under this name waits for the heartbeat
+        raise
+
+
+async def _until_own(store: LeaseStore, me: Member, times: LeaseTimes) -> None:
     log = structlog.get_logger().bind(member=me.name)
     began, logged = anyio.current_time(), False
     joining = replace(me, leaving=True)  # it takes no scope yet
@@ -40,7 +50,6 @@ async def require_own_name(store: LeaseStore, me: Member, times: LeaseTimes) -> 
             if other.leaving:
                 began = anyio.current_time()
             elif late:
-                await store.leave(me.id)
                 raise StartRefused(
                     f"replicas.name: another process is alive under the name {me.name!r}, on host "
                     f"{other.host}: give each process its own name, or stop the other one"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from tailrace.errors import StartRefused
+from tailrace.errors import LeaseError, StartRefused
 from tailrace.model.lease import Member
 from tailrace.replicas.member_name import require_own_name
 from tailrace.replicas.times import LeaseTimes
@@ -93,3 +93,28 @@ async def test_a_store_that_cannot_be_read_does_not_keep_a_process_from_starting
     wire.troubles = [Trouble(float("inf"), of="read") for _ in range(1000)]
     await require_own_name(RemoteLeases(store(), wire), SECOND, TIMES)
     assert TIMES.lease < the_loop().time() < 2 * TIMES.lease
+
+
+async def test_a_start_that_is_stopped_leaves_no_member_that_the_next_one_waits_for() -> None:
+    leases = store()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(alive, leases, replace(FIRST, leaving=True))
+        await anyio.sleep(1)
+        with anyio.move_on_after(2):
+            await require_own_name(leases, SECOND, TIMES)
+        assert [each.id for each in (await leases.read()).members] == [FIRST.id]
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_refusal_is_told_even_if_the_store_fails_after_it() -> None:
+    class Failing(MemoryLeases):
+        async def leave(self, member: str) -> None:
+            raise LeaseError("no primary")
+
+    leases = Failing(lambda: the_loop().time())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(alive, leases, FIRST)
+        await anyio.sleep(1)
+        with pytest.raises(StartRefused, match="under the name 'west'"):
+            await require_own_name(leases, SECOND, TIMES)
+        tasks.cancel_scope.cancel()
