@@ -30,6 +30,9 @@ PRELOADED = (
     # What they import when they run.
     *("anyio._backends._asyncio", "motor.motor_asyncio", "pymongo.mongo_client", "ruamel.yaml"),
     *("uvicorn.lifespan.off", "uvloop"),
+    # Their clients take as long as all that a start does; that of the lake brings threads.
+    *(f"tailrace.destinations.{name}" for name in ("http.senders", "nats.nats_destination")),
+    *(f"tailrace.destinations.{name}" for name in ("postgresql.destination", "redis.keys")),
 )
 
 CONFIGURATION = """
