@@ -21,6 +21,7 @@ Only ``_id`` identifies a document here, though the server keeps it unique on ea
 documents that share an ``_id`` on several shards, the one that was written last counts.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,14 +84,23 @@ def shard_key_of_text(text: str) -> ShardKey:
 
 
 def shard_key_in(document: bytes, paths: Iterable[bytes]) -> ShardKey:
-    """The fields of a shard key that a document has, which is Extended JSON."""
-    return shard_key_of(json_util.loads(document, json_options=CANONICAL_JSON), paths)
+    """The fields of a shard key that a document has, which is Extended JSON.
+
+    Only these are read as such: others may be named as types (``{"$date": "soon"}``).
+    """
+    values = json.dumps(_values(json.loads(document), paths))
+    return shard_key(bson.encode(json_util.loads(values, json_options=CANONICAL_JSON)))
 
 
 def shard_key_of(document: Mapping[str, Any], paths: Iterable[bytes]) -> ShardKey:
     """The fields of a shard key that a document has."""
+    return shard_key(bson.encode(_values(document, paths)))
+
+
+def _values(document: Mapping[str, Any], paths: Iterable[bytes]) -> dict[str, Any]:
+    """The values at these paths that a document has, by path."""
     values = {path.decode(): _value(document, path.decode()) for path in paths}
-    return shard_key(bson.encode({k: v for k, v in values.items() if v is not _ABSENT}))
+    return {path: value for path, value in values.items() if value is not _ABSENT}
 
 
 def changed_key(

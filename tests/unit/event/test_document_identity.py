@@ -12,8 +12,10 @@ from tailrace.event.document_identity import (
     key_after_text,
     last_changes,
     overtaken,
+    shard_key_in,
     shard_key_of_text,
 )
+from tailrace.event.document_key import shard_key
 from tests.scripted.sharded import IN_ONE_BATCH, SEQUENCES, ShardedCollection
 
 Batches = list[list[ChangeEvent]]
@@ -154,3 +156,11 @@ def test_keys_that_the_server_holds_equal_are_one_key() -> None:
     delete = {"operationType": "delete", "documentKey": {"sk": bson.Int64(7), "_id": 1}}
     first, last = (ChangeEvent.from_document(each) for each in (insert, delete))
     assert kept([[first], [last]]) == {}
+
+
+@pytest.mark.parametrize("other", ['{"$date":"soon"}', '{"$oid":1}', '{"$binary":[]}'])
+def test_other_fields_of_a_document_do_not_hide_its_shard_key(other: str) -> None:
+    """They may look like values of Extended JSON, and be an application's documents."""
+    numbers = ["5", '{"$numberInt":"5"}']
+    found = [shard_key_in(f'{{"at":{other},"s":{{"n":{n}}}}}'.encode(), [b"s.n"]) for n in numbers]
+    assert found == 2 * [shard_key(bson.encode({"_id": 1, "s.n": 5}))]
