@@ -4,14 +4,11 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-import bson
-from bson import json_util
-
 from tailrace.destination import SnapshotBarrier
 from tailrace.destinations.redis import RedisHandlerSettings
 from tailrace.errors import ConfigurationError, Problem
-from tailrace.event.codec import CANONICAL_JSON
 from tailrace.event.document_key import identities, identity
+from tailrace.event.document_tree import to_bson, tree_of
 from tailrace.model import Scope
 
 Owns = Callable[[bytes], bool]
@@ -49,7 +46,7 @@ class ListedKeys:
 
 def _identity(document_key: bytes) -> bytes:
     """The element ``_id`` of a document key that is canonical Extended JSON."""
-    return identity(bson.encode(json_util.loads(document_key, json_options=CANONICAL_JSON)), 0)
+    return identity(to_bson(tree_of(document_key.decode())), 0)
 
 
 class KeyNames:
