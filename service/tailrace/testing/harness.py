@@ -94,13 +94,16 @@ class Harness:
         """Starts the first process."""
         self._tasks = await self._exit.enter_async_context(anyio.create_task_group())
         self._start()
-        await self._until(
-            lambda: self._current.follows or self._current.ended,
-            seconds=max(self._seconds, _START_SECONDS),
-        )
-        if (failure := self._current.failure) is not None:
-            await self._exit.aclose()
-            raise failure
+        try:
+            await self._until(
+                lambda: self._current.follows or self._current.ended,
+                seconds=max(self._seconds, _START_SECONDS),
+            )
+            if (failure := self._current.failure) is not None:
+                raise failure
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     async def __aexit__(

@@ -285,3 +285,28 @@ async def test_a_pipeline_is_refused_because_nothing_here_runs_it() -> None:
     with pytest.raises(NotHandled, match="runs no pipeline"):
         async with Harness(of_events(Database()), scope={"pipeline": [{"$match": {}}]}) as harness:
             await harness.handled()
+
+
+async def test_nothing_of_a_start_that_does_not_end_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A test that fails so is over, and what its handler has begun with it."""
+    monkeypatch.setattr("tailrace.testing.harness._START_SECONDS", 0.0)
+    life: list[str] = []
+
+    class Hanging:
+        async def __aenter__(self) -> None:
+            life.append("begun")
+            try:
+                await anyio.sleep_forever()
+            finally:
+                life.append("ended")
+
+        async def __aexit__(self, *error: object) -> None: ...
+
+        async def write(self, batch: Batch) -> None: ...
+
+    with pytest.raises(NotHandled, match="not handled within"):
+        async with Harness(Hanging, seconds=0.1):
+            raise AssertionError("it has not begun")
+    assert life in ([], ["begun", "ended"])
