@@ -77,11 +77,17 @@ def _alone_in(directory: Path) -> Iterator[None]:
 
 def _write(file: Path, token: str) -> None:
     """Gives a complete file its name, in the place of one that holds no token."""
+    from tailrace.durable_files import sync_directory  # here: commands only read a token
+
     draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
     try:
         with os.fdopen(descriptor, "w") as opened:
             opened.write(f"{token}\n")
+            opened.flush()
+            os.fsync(opened.fileno())
         draft.replace(file)
+        with suppress(OSError):  # some network file systems sync no directories
+            sync_directory(file.parent)
     finally:
         draft.unlink(missing_ok=True)

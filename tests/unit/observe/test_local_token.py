@@ -1,6 +1,7 @@
 """The token that is made beyond loopback, and the file that it is in."""
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,6 +32,14 @@ def test_it_is_made_once_for_the_user_of_the_service_only(tmp_path: Path) -> Non
     assert (make_token(file), read_token(file)) == (token, token)
     assert file.stat().st_mode & 0o777 == 0o600
     assert [each.name for each in file.parent.iterdir()] == [file.name]
+
+
+def test_it_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes are on the disk before its name, and its name before anybody learns it."""
+    file, synced = tmp_path / "tailrace.token", list[str]()
+    monkeypatch.setattr(os, "fsync", lambda _: synced.append(read_token(file)))
+    token = make_token(file)
+    assert synced == ["", token]
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"\x00" * 40])
