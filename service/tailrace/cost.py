@@ -14,7 +14,7 @@ from tailrace.config.scopes import ScopeSettings
 from tailrace.config.settings import Settings
 from tailrace.config.subscriptions import catch_up_streams
 from tailrace.errors import CommandFailed
-from tailrace.snapshot.plan import listed
+from tailrace.snapshot.listed_collections import listed
 from tailrace.snapshot.server import SnapshotServer
 
 _TARGET = {"name", "database", "collection"}

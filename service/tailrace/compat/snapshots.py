@@ -10,8 +10,8 @@ from tailrace.compat.answer import Facts, NegativeAnswer, not_here
 from tailrace.compat.site import Site
 from tailrace.engine.plan.row_source import KnownSnapshots
 from tailrace.event import ChangeEvent
+from tailrace.snapshot.listed_collections import listed
 from tailrace.snapshot.options import SnapshotOptions
-from tailrace.snapshot.plan import listed
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import Snapshots
 

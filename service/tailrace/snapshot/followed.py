@@ -18,7 +18,7 @@ from tailrace.snapshot.error_codes import (
     is_refusal,
     raise_refusal,
 )
-from tailrace.snapshot.plan import listed
+from tailrace.snapshot.listed_collections import listed
 from tailrace.snapshot.server import Find, SnapshotServer
 from tailrace.stream.resumable import UNAUTHORIZED
 from tailrace.stream.server_clock import server_time

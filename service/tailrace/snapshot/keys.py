@@ -19,7 +19,8 @@ from tailrace.event.wanted_documents import filter_of
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import DocumentId, RangeProgress, SnapshotState
 from tailrace.snapshot.limits import CHUNK_MS
-from tailrace.snapshot.plan import NothingToRead, listed, plan
+from tailrace.snapshot.listed_collections import listed
+from tailrace.snapshot.plan import NothingToRead, plan
 from tailrace.snapshot.server import Find, SnapshotServer
 
 MOST_KEYS = 1000

@@ -1,76 +1,26 @@
 """Plans a snapshot: the collections of its scope, by UUID, with their document counts."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import structlog
 from bson import Binary
 
-from tailrace.database_names import WITHOUT_EVENTS
 from tailrace.errors import CommandFailed, DriverError
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import DocumentId, RangeProgress, RangeState, SnapshotState
 from tailrace.snapshot.filter import filter_of
+from tailrace.snapshot.listed_collections import ListedCollection, listed
 from tailrace.snapshot.server import SnapshotServer
-from tailrace.stream.resumable import UNAUTHORIZED
 
 _MOST_COUNTED = 100
-_MAY_NOT_LIST = (
-    "a snapshot lists the collections first, so the user needs the action 'listCollections' on the "
-    "database {database!r}, beside 'find' (the role 'read' on the database has both); or set "
-    "snapshot: never"
-)
-
 RANGE_DOCUMENTS = 5000
 """The fewest documents for which a range is worthwhile."""
 _SAMPLES = 30
 """How many documents to sample per range, to find where to cut."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListedCollection:
-    """A collection as the server lists it. ``refusal``: why it cannot be read; empty if it can.
-
-    ``images``: whether the server stores pre- and post-images of its changes.
-    """
-
-    database: str
-    name: str
-    uuid: str = ""
-    clustered: bool = False
-    refusal: str = ""
-    images: bool = False
-    capped: bool = False
-
-    @classmethod
-    def of(cls, database: str, document: Mapping[str, Any]) -> "ListedCollection":
-        """Reads an entry of ``listCollections``."""
-        name, kind = str(document["name"]), document.get("type", "collection")
-        options, uuid = document.get("options", {}), document.get("info", {}).get("uuid")
-        if kind in ("view", "timeseries"):
-            uuid = None  # it cannot be read
-        refusal = ""
-        if kind == "view":
-            refusal = "it is a view, which has no documents of its own"
-        elif kind == "timeseries":
-            refusal = "it is a time series collection, which has no change events"
-        elif options.get("capped"):
-            refusal = "it is capped: the server cannot read it as of a cluster time"
-        elif uuid is None:
-            refusal = "the server tells no UUID of it"
-        return cls(
-            database,
-            name,
-            bytes(uuid).hex() if uuid is not None else "",
-            "clusteredIndex" in options,
-            refusal,
-            bool(options.get("changeStreamPreAndPostImages", {}).get("enabled")),
-            bool(options.get("capped")),
-        )
 
 
 class NothingToRead(Exception):
@@ -209,32 +159,6 @@ async def _require_filter(
         await server.run(readable.database, command)
 
 
-async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[ListedCollection]:
-    """The collections of a scope in the order of their names, without system collections."""
-    for database in await _databases(server, scope):
-        last = ""
-        while True:
-            wanted: dict[str, Any] = {"name": scope.collection or {"$gt": last}}
-            command = {"listCollections": 1, "filter": wanted, "cursor": {}}
-            try:
-                reply = await server.run(database, command)
-            except CommandFailed as error:
-                if error.code == UNAUTHORIZED:
-                    advice = _MAY_NOT_LIST.format(database=database)
-                    error.args = (f"{error.args[0]}: {advice}",)
-                raise
-            cursor = reply["cursor"]
-            documents = sorted(cursor["firstBatch"], key=lambda document: str(document["name"]))
-            for document in documents:
-                if not str(document["name"]).startswith("system."):
-                    yield ListedCollection.of(database, document)
-            if not cursor["id"] or not documents:
-                break
-            # One reply (16 MB) cannot hold the list: ask again after the last name. The server
-            # times the old cursor out.
-            last = str(documents[-1]["name"])
-
-
 async def count_documents(server: SnapshotServer, scope: Scope) -> int:
     """About how many documents a scope has in its first ``_MOST_COUNTED`` collections.
 
@@ -279,14 +203,6 @@ async def found_again(server: SnapshotServer, of: RangeProgress) -> ListedCollec
         if collection.name == of.collection and collection.capped
     )
     return next(same, None) or next(capped, None)
-
-
-async def _databases(server: SnapshotServer, scope: Scope) -> list[str]:
-    if scope.database is not None:
-        return [scope.database]
-    command = {"listDatabases": 1, "nameOnly": True, "authorizedDatabases": True}
-    names = [str(each["name"]) for each in (await server.run("admin", command))["databases"]]
-    return sorted(set(names).difference(WITHOUT_EVENTS))
 
 
 async def _count(server: SnapshotServer, collection: ListedCollection) -> int:
