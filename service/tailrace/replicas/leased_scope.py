@@ -4,7 +4,7 @@ A term begins when the lease is granted. It ends when the scope is handed over o
 lease is lost, or when the process stops. :mod:`tailrace.replicas.leases` acquires and renews.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 
@@ -19,6 +19,9 @@ from tailrace.stream import Interrupt
 
 RELEASE_SECONDS = 2.0
 """How long the release of a lease may take. After that, the lease is left to expire."""
+
+_TICK_SECONDS = 0.001
+"""The shortest wait for the end of a lease: that may be by another clock than the event loop's."""
 
 Entered = Callable[[str], AbstractAsyncContextManager[object]]
 
@@ -141,6 +144,11 @@ class LeasedScope:
             except LeaseError as error:
                 log.info("lease.not_released", error=describe(error), consequence="it expires")
 
+    def end_if_over(self) -> None:
+        """Ends the term if its lease is over."""
+        if self.lease is not None and self.lease.over:
+            self.lose("it was not renewed in time")
+
     def lose(self, reason: str) -> None:
         """Another process may have the scope: cancels the watcher; nothing is saved any more."""
         epoch = self._give_up()
@@ -219,3 +227,14 @@ class LeasedScope:
         """Shows the position that another process has saved."""
         if self.lease is None and self._watcher is not None:
             self._watcher.status.stored(checkpoint)
+
+
+async def end_in_time(scopes: Mapping[str, LeasedScope], poll: float) -> None:
+    """Ends the terms of these scopes when their leases are over. It waits for no answer of the
+    store: a thread that waits for SQLite's file cannot be cancelled."""
+    while True:
+        held = [each.lease for each in scopes.values() if each.lease is not None]
+        left = [lease.deadline - lease.clock() for lease in held]
+        await anyio.sleep(max(min([poll, *left]), _TICK_SECONDS))
+        for each in tuple(scopes.values()):
+            each.end_if_over()

@@ -24,7 +24,7 @@ from tailrace.replicas.acquisition import Acquisition
 from tailrace.replicas.answer_time import AnswerTime
 from tailrace.replicas.assignment import intent
 from tailrace.replicas.lease_view import LeaseView
-from tailrace.replicas.leased_scope import Entered, LeasedScope
+from tailrace.replicas.leased_scope import Entered, LeasedScope, end_in_time
 from tailrace.replicas.ports import LeaseStore
 from tailrace.replicas.scope_reports import report_text
 from tailrace.replicas.times import LeaseTimes
@@ -108,6 +108,7 @@ class Leases:
         await self._tried(partial(self.store.prepare, self.names), "prepare")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._renew_regularly, stop, name="lease renewal")
+            tasks.start_soon(end_in_time, self._scopes, self.times.poll, name="ends of leases")
             tasks.start_soon(self._read_regularly, name="lease reads")
             tasks.start_soon(self._watch_positions, name="positions of other members")
 
@@ -133,8 +134,7 @@ class Leases:
             with anyio.move_on_after(self._until_over(self.times.answer)):
                 renewed = await self._tried(self._renew, "renewal")
             for scope in self._scopes.values():
-                if scope.lease is not None and scope.lease.over:
-                    scope.lose("it was not renewed in time")
+                scope.end_if_over()
             pause = self.times.renew if renewed else self.times.poll
             wait = self._until_over(max(pause - (self.clock() - began), 0.0))
             await (anyio.sleep(wait) if leaving else stop.sleep(wait))

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+import anyio
+
 from tailrace.errors import CheckpointError, LeaseError
 from tailrace.model import Checkpoint
 from tailrace.model.lease import Lease, LeaseTable, Member
@@ -30,13 +32,14 @@ class Trouble:
 
     Each is delayed by ``before`` and its answer by ``after``; ``lost``: there is no answer, and
     with ``before`` infinite the command does not arrive either. With a name, it happens to the next
-    command ``of`` that name.
+    command ``of`` that name. ``shielded``: it is waited for, as for a thread, if it is cancelled.
     """
 
     before: float = 0.0
     after: float = 0.0
     lost: bool = False
     of: str = ""
+    shielded: bool = False
 
 
 class Wire:
@@ -58,7 +61,8 @@ class Wire:
             arrived = asyncio.ensure_future(self._arrive(call, trouble))
         finally:
             PROCESS.reset(token)
-        answer = await asyncio.shield(arrived)
+        with anyio.CancelScope(shield=trouble.shielded):
+            answer = await asyncio.shield(arrived)
         if trouble.lost:
             raise error("connection closed")
         return answer

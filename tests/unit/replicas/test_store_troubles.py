@@ -60,6 +60,20 @@ async def test_the_own_deadline_counts_from_when_the_command_was_sent(slow: str)
         assert await left_when_it_stops(cluster, owner) >= OWN_MARGIN - 0.1
 
 
+async def test_a_term_ends_in_time_although_a_renewal_cannot_be_cancelled() -> None:
+    """As while a thread waits for SQLite's file: the call that runs is cancelled before another
+    process can have the scope."""
+    async with cluster_of("orders") as cluster:
+        owner, _ = await two(cluster)
+        owner.handler_seconds = 5 * TTL
+        await anyio.sleep(2)
+        cut_off(owner)
+        owner.wire.troubles.insert(0, Trouble(3 * TTL, of="renew", shielded=True))
+        await until(lambda: owner.open == [])
+        assert await cluster.epoch("orders") == 1
+        assert await seconds_left(cluster) >= OWN_MARGIN - 0.1
+
+
 async def test_a_renewal_that_did_not_reach_all_leases_extends_none() -> None:
     """Which of them are another's now, only a look tells."""
     async with cluster_of("orders") as cluster:
