@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from tailrace.envelope import Message, messages
 from tailrace.event import ChangeEvent
-from tailrace.event.document_identity import last_changes
+from tailrace.event.last_change import last_changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from tailrace.envelope.debezium import debezium_key, debezium_messages
 from tailrace.envelope.message import NOTHING, Message
 from tailrace.envelope.native import document_messages, native_messages
 from tailrace.event import ChangeEvent
-from tailrace.event.document_identity import overtaken
 from tailrace.event.document_key import key_text
 from tailrace.event.json_lines import CANONICAL, RELAXED, Form
+from tailrace.event.last_change import overtaken
 
 __all__ = ["ENVELOPES", "Message", "message_key", "messages"]
 

@@ -28,8 +28,8 @@ from tailrace.destinations.mongodb.statements import (
 )
 from tailrace.errors import ConfigurationError, Unavailable
 from tailrace.event import ChangeEvent, Namespace
-from tailrace.event.document_identity import last_changes
 from tailrace.event.document_key import shard_key
+from tailrace.event.last_change import last_changes
 from tailrace.handlers import check_handlers
 from tailrace.model import Scope
 from tailrace.model.cluster import ClusterIdentity

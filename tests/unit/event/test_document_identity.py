@@ -10,12 +10,11 @@ from tailrace.event import ChangeEvent
 from tailrace.event.document_identity import (
     key_after,
     key_after_text,
-    last_changes,
-    overtaken,
     shard_key_in,
     shard_key_of_text,
 )
 from tailrace.event.document_key import shard_key
+from tailrace.event.last_change import last_changes, overtaken
 from tests.scripted.sharded import IN_ONE_BATCH, SEQUENCES, ShardedCollection
 
 Batches = list[list[ChangeEvent]]

@@ -9,7 +9,7 @@ from tailrace.destinations.kafka.topics import TopicNames
 from tailrace.envelope import Message
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent, Namespace
-from tailrace.event.document_identity import overtaken
+from tailrace.event.last_change import overtaken
 from tailrace.event.layout import OPERATION
 from tailrace.event.memo import Memo
 from tailrace.event.naming import named

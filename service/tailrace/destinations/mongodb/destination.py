@@ -44,7 +44,8 @@ from tailrace.errors import (
     Unavailable,
 )
 from tailrace.event import ChangeEvent, Namespace
-from tailrace.event.document_identity import all_changes, last_changes, shows
+from tailrace.event.document_identity import shows
+from tailrace.event.last_change import all_changes, last_changes
 
 _ORDERS: Sequence[Order] = ("last", "anew", "stream")
 """Tried one after another where a value of a unique index may have changed hands, or the outbox has

@@ -42,7 +42,7 @@ from tailrace.destinations.postgresql.tables import (
 )
 from tailrace.errors import ConfigurationError, Problem, Refused, Unavailable
 from tailrace.event import ChangeEvent
-from tailrace.event.document_identity import overtaken
+from tailrace.event.last_change import overtaken
 from tailrace.model import Scope
 
 _LARGE_BYTES = 1 << 20

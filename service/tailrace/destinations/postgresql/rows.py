@@ -12,14 +12,10 @@ from tailrace.destinations.postgresql.values import NulRefused, Values
 from tailrace.event import ChangeEvent, Image, Namespace
 from tailrace.event.bson import encoded
 from tailrace.event.cluster_position import position
-from tailrace.event.document_identity import (
-    LastChange,
-    key_after_text,
-    last_changes,
-    shard_key_of_text,
-)
+from tailrace.event.document_identity import key_after_text, shard_key_of_text
 from tailrace.event.document_key import identity, key_text
 from tailrace.event.json_lines import RELAXED, json_texts
+from tailrace.event.last_change import LastChange, last_changes
 from tailrace.event.layout import INCREMENT, NAMESPACE, OPERATION, SECONDS
 from tailrace.event.snapshot_events import document_id
 

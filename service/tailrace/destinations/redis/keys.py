@@ -24,7 +24,8 @@ from tailrace.destinations.redis.key_names import KeyNames, ListedKeys
 from tailrace.destinations.redis.server import Command, RedisConnection, RedisServer
 from tailrace.destinations.redis.sweep import Sweep, found_keys
 from tailrace.event import ChangeEvent, Namespace
-from tailrace.event.document_identity import LastChange, last_changes, shard_key_in, shows
+from tailrace.event.document_identity import shard_key_in, shows
+from tailrace.event.last_change import LastChange, last_changes
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END
 
 PROBE = "tailrace:probe"
