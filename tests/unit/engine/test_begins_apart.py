@@ -1,12 +1,11 @@
 """A handler whose route says how it begins reads its documents as that says, on its own."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from tailrace.engine import shared_stream
-from tailrace.engine.plan.row_source import NoRows, ObservedSnapshot
+from tailrace.engine.plan.row_source import KnownSnapshots, NoRows, ObservedSnapshot
 from tailrace.model import SnapshotProgress
 from tailrace.model.snapshot import SnapshotMode, SnapshotState
 from tests.unit.engine.changes import changes, settle, until
@@ -23,11 +22,9 @@ class Rows(NoRows):
     def __init__(self) -> None:
         self.after_gap = False
 
-    def begin(
-        self, stored: SnapshotProgress | None, *, gap: bool, **begun: Any
-    ) -> SnapshotProgress | None:
-        self.after_gap = self.after_gap or gap
-        return stored
+    def begin(self, known: KnownSnapshots) -> SnapshotProgress | None:
+        self.after_gap = self.after_gap or known.gap
+        return known.stored
 
 
 async def test_after_a_gap_it_begins_a_snapshot_of_its_own() -> None:
