@@ -68,7 +68,8 @@ def test_a_scope_is_paused_moved_undone_and_resumed_over_http(
         until(is_there, "the save of all that is handled")
         positions = saved()
         assert 1 < len(positions) <= 101
-        assert asked(run, "seek", token=positions[0]["token"])[1]["direction"] == "none"
+        sought = asked(run, "seek", token=positions[0]["token"])[1]
+        assert sought["direction"] in ("none", "back")  # an idle stream may have gone on
         assert asked(run, "seek", undo=True)[0] == 202
     sentence = "is before the oplog, which begins at"
     for body, code in (
