@@ -20,12 +20,7 @@ from tailrace.event import Namespace
 from tailrace.event.cluster_position import BEFORE_ALL, position
 from tailrace.event.codec import CODEC
 from tailrace.event.collection_ends import CollectionEnds
-from tailrace.event.document_identity import (
-    ShardKey,
-    is_of_another,
-    shard_key_in,
-    shard_key_of,
-)
+from tailrace.event.document_identity import ShardKey, is_of_another, shard_key_in, shard_key_of
 from tailrace.event.document_key import id_alone, identity, shard_key
 from tailrace.event.extended_json import to_json
 from tailrace.event.snapshot_barrier import DONE, SnapshotBarrier

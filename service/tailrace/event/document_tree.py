@@ -30,7 +30,7 @@ from bson.regex import Regex
 from bson.timestamp import Timestamp
 
 from tailrace.event import bson
-from tailrace.event.bson import encoded, walk
+from tailrace.event.bson import encoded, string_value, walk
 from tailrace.event.raw_fields import element
 
 _CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
@@ -132,8 +132,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _string(text: str) -> bytes:
-    raw = _bytes(text)
-    return pack("<i", len(raw) + 1) + raw + b"\0"
+    return string_value(_bytes(text))
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> Any:
