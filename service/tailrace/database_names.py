@@ -1,10 +1,12 @@
-"""The names that databases can have, and the databases that are the server's own."""
+"""Names of databases, those that are the server's own, and the collections of a store."""
 
 WITHOUT_EVENTS = ("admin", "config", "local")
 """The server opens no change stream on these, and a cluster's has no events of them.
 
 https://www.mongodb.com/docs/manual/changeStreams/#watch-a-collection--database--or-deployment
 """
+STORE_COLLECTIONS = ("checkpoints", "dead_letters", "leases", "desired_states", "verifications")
+"""The collections of a store in MongoDB."""
 _IN_NO_NAME, _MOST_BYTES = frozenset('/\\. "$\0'), 63  # mongod, NamespaceString::validDBName
 
 

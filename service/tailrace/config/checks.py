@@ -20,8 +20,9 @@ from tailrace.config.lookup_stages import refusal
 from tailrace.config.messages import did_you_mean, path_of
 from tailrace.config.scopes import LOOKUP, ScopeSettings
 from tailrace.config.snapshots import CHUNK_BYTES, Snapshot
-from tailrace.config.store import COLLECTIONS, MongodbStoreSettings, SqliteStoreSettings
+from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
 from tailrace.config.verification import VerificationSettings
+from tailrace.database_names import STORE_COLLECTIONS
 
 Data = dict[str, Any]
 
@@ -104,7 +105,7 @@ def _own_changes(location: Location, scope: Data, database: Any) -> Iterator[Fin
         cure = "use another store (a local one), or follow one database"
         yield location, f"follows the whole cluster, and so {where}; {cure}"
     elif scope["database"] == database and (
-        not _has(scope, "collection") or scope["collection"] in COLLECTIONS
+        not _has(scope, "collection") or scope["collection"] in STORE_COLLECTIONS
     ):
         yield location, f"follows {where}; give the store another database"
 

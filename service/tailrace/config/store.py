@@ -7,9 +7,6 @@ from pydantic import BeforeValidator, Field
 
 from tailrace.config.fields import DatabaseName, Section, Text, empty_is_none
 
-COLLECTIONS = ("checkpoints", "dead_letters", "leases", "desired_states", "verifications")
-"""The collections of a store in MongoDB."""
-
 
 class SqliteStoreSettings(Section):
     """A local SQLite file: the default, because it needs no other service."""

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from tailrace.database_names import STORE_COLLECTIONS
 from tailrace.errors import (
     CheckpointError,
     CommandFailed,
@@ -84,12 +85,10 @@ def _collections(
     runner: CommandRunner, database: str, timeout_ms: int
 ) -> tuple[RecordCollection, ...]:
     """Those of checkpoints, dead letters, leases, desired states and verifications."""
-    return (
-        RecordCollection(runner, database, "checkpoints", timeout_ms, CheckpointError),
-        RecordCollection(runner, database, "dead_letters", timeout_ms, DeadLetterError),
-        RecordCollection(runner, database, "leases", timeout_ms, LeaseError),
-        RecordCollection(runner, database, "desired_states", timeout_ms, CheckpointError),
-        RecordCollection(runner, database, "verifications", timeout_ms, CheckpointError),
+    errors = (CheckpointError, DeadLetterError, LeaseError, CheckpointError, CheckpointError)
+    return tuple(
+        RecordCollection(runner, database, name, timeout_ms, error)
+        for name, error in zip(STORE_COLLECTIONS, errors, strict=True)
     )
 
 
